@@ -1,0 +1,123 @@
+// What the core offers: plain structs of spans and one table of functions per instruction set.
+// Nothing here knows Python; sizes and indices were checked before a kernel is called.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sketchmix {
+
+enum class Value { float16, float32, float64 };
+enum class Index { uint16, uint32 };
+
+// How one row is rotated. The row, times its signs, is laid out as `lead` runs of `run` entries; `lead` is
+// mixed (by the butterflies of a Hadamard matrix, or by the small dense matrix `mix`), and each *kept* entry
+// is then finished by `terms` short dot products with a run. Entries that are not kept are never finished.
+template <class T>
+struct Rotation {
+  size_t n_features = 0;      // entries of a raw row
+  size_t n_rotated = 0;       // entries of a rotated row
+  size_t lead = 0;            // 0: no rotation, the kept entries are copied
+  size_t run = 0;             // entries of a run
+  size_t stride = 0;          // of a run in the scratch: `run` rounded up to whole vectors
+  size_t terms = 0;           // dot products that finish one kept entry
+  const T* signs = nullptr;             // n_features
+  const uint32_t* order = nullptr;      // n_features: the raw entry that each place of the layout takes; or null
+  const T* mix = nullptr;               // lead x lead, or null for butterflies
+  const uint32_t* segment = nullptr;    // n_rotated x terms: where in the scratch the run starts
+  const uint32_t* coefficient = nullptr;  // n_rotated x terms: where in `coefficients` the row starts
+  const T* coefficients = nullptr;      // rows of `stride` entries, zero beyond `run`
+};
+
+// Which entries row i keeps: the `n_shared` common ones, and sketch_size - n_shared of the free ones,
+// drawn without replacement by a generator keyed by (seed, first_row + i).
+struct Mask {
+  size_t sketch_size = 0;
+  uint64_t seed = 0;
+  uint64_t first_row = 0;
+  const uint32_t* shared = nullptr;  // n_shared, sorted
+  size_t n_shared = 0;
+  const uint32_t* free = nullptr;  // n_rotated - n_shared, sorted
+};
+
+template <class T>
+struct SketchTask {
+  const T* rows = nullptr;
+  ptrdiff_t row_stride = 0;  // in entries
+  size_t n_rows = 0;
+  Rotation<T> rotation;
+  Mask mask;
+  void* values = nullptr;  // n_rows x sketch_size
+  Value value_type = Value::float32;
+  void* indices = nullptr;  // n_rows x sketch_size
+  Index index_type = Index::uint16;
+};
+
+// A read-only sketch. An index stride of 0 repeats one row of indices: dense rows are a sketch that keeps all.
+struct SketchView {
+  const void* values = nullptr;
+  Value value_type = Value::float32;
+  ptrdiff_t value_stride = 0;  // in entries
+  const void* indices = nullptr;
+  Index index_type = Index::uint16;
+  ptrdiff_t index_stride = 0;  // in entries
+  size_t n_rows = 0;
+  size_t sketch_size = 0;
+};
+
+// The parameters of K axis-aligned Gaussians in the rotated frame, coordinate-major (P x K).
+struct Gaussians {
+  size_t n_features = 0;
+  size_t n_components = 0;
+  const double* log_weights = nullptr;  // K
+  const double* means = nullptr;        // P x K
+  const double* variances = nullptr;    // P x K (diagonal) or K (spherical)
+};
+
+// Where one pass is added up, in float64 and around the given means. Filled with zeros by the caller.
+struct Moments {
+  double* log_likelihood = nullptr;
+  double* size = nullptr;    // K: sum of r
+  double* count = nullptr;   // P x K: sum of r over the rows that keep p
+  double* first = nullptr;   // P x K: sum of r (x - mean)
+  double* second = nullptr;  // P x K (diagonal) or K (spherical): sum of r (x - mean)^2
+};
+
+struct StatisticsTask {
+  SketchView sketch;
+  const double* sample_weight = nullptr;  // n_rows, or null
+  Gaussians gaussians;
+  bool hard = false;              // r is 1 for the densest component and 0 for the others
+  bool double_precision = false;  // of the arithmetic inside a shard
+  size_t n_shards = 1;
+  Moments moments;
+};
+
+struct DensityTask {
+  SketchView sketch;
+  Gaussians gaussians;
+  bool double_precision = false;
+  double* log_density = nullptr;  // n_rows x K: log weight + log density of the kept entries
+};
+
+struct Kernels {
+  const char* level;
+  void (*sketch_float)(const SketchTask<float>&, int n_threads);
+  void (*sketch_double)(const SketchTask<double>&, int n_threads);
+  void (*diagonal_statistics)(const StatisticsTask&, int n_threads);
+  void (*spherical_statistics)(const StatisticsTask&, int n_threads);
+  void (*diagonal_log_density)(const DensityTask&, int n_threads);
+  void (*spherical_log_density)(const DensityTask&, int n_threads);
+};
+
+namespace baseline {
+extern const Kernels kernels;
+}
+namespace avx2 {
+extern const Kernels kernels;
+}
+namespace avx512 {
+extern const Kernels kernels;
+}
+
+}  // namespace sketchmix

@@ -1,0 +1,418 @@
+// One pass of EM over a sketch: densities of the kept entries, responsibilities, and what they add up to.
+//
+// Parameters lie coordinate-major with the components contiguous: the entry that a row kept at coordinate p
+// meets all K components in a few vector loads, and the sums over a row stay in registers. Rows go through
+// in small batches, so that the second pass (adding the statistics) finds them in the first-level cache.
+//
+// Shards of rows are summed in the kernel's own precision around the current means, then added to float64
+// totals one after the other, in order: the result does not depend on how many threads there are.
+#include <cmath>
+
+#include "half.hpp"
+#include "kernels.hpp"
+#include "scratch.hpp"
+#include "simd.hpp"
+
+namespace sketchmix::SKETCHMIX_LEVEL {
+namespace {
+
+constexpr double log_2_pi = 1.8378770664093453;
+
+// Lanes are components: L to a vector, `n_blocks` vectors to a coordinate.
+template <class T, int L>
+struct Lanes {
+  using V = Vec<T, L>;
+  size_t n_components;
+  size_t n_blocks;
+
+  explicit Lanes(size_t k) : n_components(k), n_blocks((k + L - 1) / L) {}
+  size_t padded() const { return n_blocks * L; }
+  // A coordinate's record: `fields` vectors for each block, on cache lines of its own.
+  size_t record(int fields) const {
+    return round_up(n_blocks * L * static_cast<size_t>(fields), cache_line / sizeof(T));
+  }
+  static size_t slot(size_t k, int fields, int field) {
+    return (k / L * static_cast<size_t>(fields) + static_cast<size_t>(field)) * L + k % L;
+  }
+};
+
+// A diagonal covariance. With s = 1/sqrt(2 v), m = s mu and l = log(v)/2:
+// log N(x; mu, v) + log(2 pi)/2 = -((s x - m)^2 + l). Sums are those of the standardised d = s x - m.
+template <class T, int L>
+struct Diagonal {
+  static constexpr int n_parameters = 3;  // s, m, l
+  static constexpr int n_sums = 3;        // r, r d, r d^2
+  static constexpr bool per_coordinate = true;
+  using V = Vec<T, L>;
+
+  static SKETCHMIX_INLINE void set(T* record, size_t k, double mean, double variance) {
+    const double s = 1 / std::sqrt(2 * variance);
+    record[Lanes<T, L>::slot(k, 3, 0)] = static_cast<T>(s);
+    record[Lanes<T, L>::slot(k, 3, 1)] = static_cast<T>(s * mean);
+    record[Lanes<T, L>::slot(k, 3, 2)] = static_cast<T>(0.5 * std::log(variance));
+  }
+  static SKETCHMIX_INLINE V deviation(const T* block, V x) { return x * load<V>(block) - load<V>(block + L); }
+  static SKETCHMIX_INLINE V energy(const T* block, V x, V energy) {
+    const V d = deviation(block, x);
+    return (d * d + load<V>(block + 2 * L)) + energy;
+  }
+  static SKETCHMIX_INLINE void add(const T* block, V x, V r, T* sums) {
+    const V d = deviation(block, x);
+    const V rd = r * d;
+    store(sums, load<V>(sums) + r);
+    store(sums + L, load<V>(sums + L) + rd);
+    store(sums + 2 * L, load<V>(sums + 2 * L) + rd * d);
+  }
+};
+
+// A spherical covariance: only the means differ from coordinate to coordinate. The energy is the squared
+// distance, and its sum for each component is all that the variance needs.
+template <class T, int L>
+struct Spherical {
+  static constexpr int n_parameters = 1;  // mu
+  static constexpr int n_sums = 2;        // r, r d
+  static constexpr bool per_coordinate = false;
+  using V = Vec<T, L>;
+
+  static SKETCHMIX_INLINE void set(T* record, size_t k, double mean, double) { record[k] = static_cast<T>(mean); }
+  static SKETCHMIX_INLINE V deviation(const T* block, V x) { return x - load<V>(block); }
+  static SKETCHMIX_INLINE V energy(const T* block, V x, V energy) {
+    const V d = deviation(block, x);
+    return d * d + energy;
+  }
+  static SKETCHMIX_INLINE void add(const T* block, V x, V r, T* sums) {
+    store(sums, load<V>(sums) + r);
+    store(sums + L, load<V>(sums + L) + r * deviation(block, x));
+  }
+};
+
+// Rows [first, last) of the sketch, in the kernel's own types.
+template <class T>
+struct Batch {
+  T* values;
+  uint32_t* indices;
+
+  void read(const SketchView& sketch, size_t first, size_t last) {
+    const size_t q = sketch.sketch_size;
+    for (size_t i = first; i < last; ++i) {
+      const ptrdiff_t value = static_cast<ptrdiff_t>(i) * sketch.value_stride;
+      const ptrdiff_t index = static_cast<ptrdiff_t>(i) * sketch.index_stride;
+      T* const to = values + (i - first) * q;
+      uint32_t* const to_index = indices + (i - first) * q;
+      if (sketch.value_type == Value::float32)
+        convert(static_cast<const float*>(sketch.values) + value, q, to);
+      else if (sketch.value_type == Value::float64)
+        convert(static_cast<const double*>(sketch.values) + value, q, to);
+      else
+        for (size_t j = 0; j < q; ++j)
+          to[j] = static_cast<T>(float_of_half(static_cast<const uint16_t*>(sketch.values)[value + static_cast<ptrdiff_t>(j)]));
+      if (sketch.index_type == Index::uint16)
+        convert(static_cast<const uint16_t*>(sketch.indices) + index, q, to_index);
+      else
+        convert(static_cast<const uint32_t*>(sketch.indices) + index, q, to_index);
+    }
+  }
+
+  template <class From, class To>
+  static SKETCHMIX_INLINE void convert(const From* from, size_t n, To* to) {
+    for (size_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
+  }
+};
+
+// The parameters in the layout of the kernels.
+template <template <class, int> class Family, class T, int L>
+struct Table {
+  using F = Family<T, L>;
+  Lanes<T, L> lanes;
+  size_t record;
+  Scratch<T> records;   // P records
+  Scratch<T> constant;  // K: added to scale * energy
+  Scratch<T> scale;     // K
+
+  Table(const Gaussians& g, size_t sketch_size)
+      : lanes(g.n_components),
+        record(lanes.record(F::n_parameters)),
+        records(1, g.n_features * record),
+        constant(1, lanes.padded()),
+        scale(1, lanes.padded()) {
+    const size_t n = g.n_components;
+    for (size_t p = 0; p < g.n_features; ++p)
+      for (size_t k = 0; k < n; ++k)
+        F::set(at(p), k, g.means[p * n + k], F::per_coordinate ? g.variances[p * n + k] : g.variances[k]);
+    const double q = static_cast<double>(sketch_size);
+    for (size_t k = 0; k < lanes.padded(); ++k) {
+      const double variance = F::per_coordinate || k >= n ? 1 : g.variances[k];
+      constant.part(0)[k] = k < n ? static_cast<T>(g.log_weights[k] - 0.5 * q * (log_2_pi + std::log(variance)))
+                                  : T(-1e30);
+      scale.part(0)[k] = static_cast<T>(F::per_coordinate ? -1 : -0.5 / variance);
+    }
+  }
+
+  T* at(size_t p) const { return records.part(0) + p * record; }
+
+  // Energies of B blocks of components for one row; two sums for each, so that additions overlap.
+  template <int B>
+  SKETCHMIX_INLINE void energies(const T* x, const uint32_t* kept, size_t q, size_t block, T* out) const {
+    using V = Vec<T, L>;
+    const T* const base = records.part(0) + block * L * F::n_parameters;
+    V even[B] = {}, odd[B] = {};
+    size_t j = 0;
+    for (; j + 2 <= q; j += 2) {
+      const T *const a = base + kept[j] * record, *const b = base + kept[j + 1] * record;
+      const V xa = splat<T, L>(x[j]), xb = splat<T, L>(x[j + 1]);
+#pragma GCC unroll 4
+      for (int i = 0; i < B; ++i) {
+        even[i] = F::energy(a + i * L * F::n_parameters, xa, even[i]);
+        odd[i] = F::energy(b + i * L * F::n_parameters, xb, odd[i]);
+      }
+    }
+    if (j < q) {
+      const T* const a = base + kept[j] * record;
+#pragma GCC unroll 4
+      for (int i = 0; i < B; ++i) even[i] = F::energy(a + i * L * F::n_parameters, splat<T, L>(x[j]), even[i]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < B; ++i) store(out + (block + i) * L, even[i] + odd[i]);
+  }
+
+  void energies(const T* x, const uint32_t* kept, size_t q, T* out) const {
+    size_t block = 0;
+    for (; block + 4 <= lanes.n_blocks; block += 4) energies<4>(x, kept, q, block, out);
+    for (; block + 2 <= lanes.n_blocks; block += 2) energies<2>(x, kept, q, block, out);
+    if (block < lanes.n_blocks) energies<1>(x, kept, q, block, out);
+  }
+
+  // log weight + log density, in place of energies.
+  SKETCHMIX_INLINE void to_log_density(T* row) const {
+    using V = Vec<T, L>;
+    for (size_t k = 0; k < lanes.padded(); k += L)
+      store(row + k, load<V>(row + k) * load<V>(scale.part(0) + k) + load<V>(constant.part(0) + k));
+  }
+};
+
+// A shard's sums, and their addition to the totals.
+template <template <class, int> class Family, class T, int L>
+struct Sums {
+  using F = Family<T, L>;
+  using V = Vec<T, L>;
+  const Table<Family, T, L>& table;
+  size_t record;
+  T* records;        // P records of F::n_sums
+  double* size;      // K: sum of r
+  double* energies;  // K: sum of r times the energy
+  double log_likelihood = 0;
+
+  // Blocks of components that share nothing with the row are passed over: their responsibilities, 2^-28 and
+  // less, are below what the sums could hold.
+  SKETCHMIX_INLINE void add_row(const T* x, const uint32_t* kept, size_t q, const T* r) {
+    for (size_t block = 0; block < table.lanes.n_blocks; ++block) {
+      const V rb = load<V>(r + block * L);
+      if (table.lanes.n_blocks > 1 && max_lanes<T, L>(rb) < T(3.7252902984619140625e-9)) continue;
+      const T* const base = table.records.part(0) + block * L * F::n_parameters;
+      T* const sums = records + block * L * F::n_sums;
+      for (size_t j = 0; j < q; ++j)
+        F::add(base + kept[j] * table.record, splat<T, L>(x[j]), rb, sums + kept[j] * record);
+    }
+  }
+
+  // In place: log densities become responsibilities times the row's weight. Returns the row's log-likelihood.
+  SKETCHMIX_INLINE double soft(T* row, T weight) {
+    const size_t n = table.lanes.padded();
+    V top = load<V>(row);
+    for (size_t k = L; k < n; k += L) top = maximum(top, load<V>(row + k));
+    const T highest = max_lanes<T, L>(top);
+    V sum = {};
+    for (size_t k = 0; k < n; k += L) {
+      const V e = exp_nonpositive<T, L>(load<V>(row + k) - highest);
+      store(row + k, e);
+      sum += e;
+    }
+    const T total = sum_lanes<T, L>(sum);
+    const T factor = weight / total;
+    for (size_t k = 0; k < n; k += L) store(row + k, load<V>(row + k) * factor);
+    return static_cast<double>(highest) + std::log(static_cast<double>(total));
+  }
+
+  // The same with all of the row given to its densest component (the first of equals).
+  SKETCHMIX_INLINE double hard(T* row, T weight) {
+    size_t best = 0;
+    for (size_t k = 1; k < table.lanes.n_components; ++k)
+      if (row[k] > row[best]) best = k;
+    const double highest = static_cast<double>(row[best]);
+    for (size_t k = 0; k < table.lanes.padded(); ++k) row[k] = k == best ? weight : T(0);
+    return highest;
+  }
+
+  void add_to(const Gaussians& g, const Moments& total) const {
+    const size_t n = g.n_components;
+    for (size_t p = 0; p < g.n_features; ++p) {
+      const T* const sums = records + p * record;
+      for (size_t k = 0; k < n; ++k) {
+        const size_t at = p * n + k;
+        if constexpr (F::per_coordinate) {
+          // Back from the standardised deviation d = s x - m to x - mean, for the s and m as rounded to T.
+          const T* const parameters = table.at(p);
+          const double s = static_cast<double>(parameters[Lanes<T, L>::slot(k, 3, 0)]);
+          const double shift = static_cast<double>(parameters[Lanes<T, L>::slot(k, 3, 1)]) / s - g.means[at];
+          const double count = static_cast<double>(sums[Lanes<T, L>::slot(k, 3, 0)]);
+          const double first = static_cast<double>(sums[Lanes<T, L>::slot(k, 3, 1)]) / s;
+          const double second = static_cast<double>(sums[Lanes<T, L>::slot(k, 3, 2)]) / (s * s);
+          total.count[at] += count;
+          total.first[at] += first + count * shift;
+          total.second[at] += second + shift * (2 * first + count * shift);
+        } else {
+          const double shift = static_cast<double>(table.at(p)[k]) - g.means[at];
+          const double count = static_cast<double>(sums[Lanes<T, L>::slot(k, 2, 0)]);
+          const double first = static_cast<double>(sums[Lanes<T, L>::slot(k, 2, 1)]);
+          total.count[at] += count;
+          total.first[at] += first + count * shift;
+          total.second[k] += shift * (2 * first + count * shift);
+        }
+      }
+    }
+    for (size_t k = 0; k < n; ++k) {
+      total.size[k] += size[k];
+      if constexpr (!F::per_coordinate) total.second[k] += energies[k];
+    }
+    *total.log_likelihood += log_likelihood;
+  }
+
+  void clear(size_t n_features) {
+    std::memset(static_cast<void*>(records), 0, n_features * record * sizeof(T));
+    std::memset(static_cast<void*>(size), 0, table.lanes.padded() * sizeof(double));
+    std::memset(static_cast<void*>(energies), 0, table.lanes.padded() * sizeof(double));
+    log_likelihood = 0;
+  }
+};
+
+// Few enough rows that a batch stays in the first-level cache.
+size_t rows_of_batch(size_t sketch_size, size_t padded_components) {
+  const size_t rows = 4096 / (sketch_size + padded_components);
+  return rows < 1 ? 1 : rows > 64 ? 64 : rows;
+}
+
+template <template <class, int> class Family, class T, int L>
+void statistics(const StatisticsTask& task, int n_threads) {
+  const SketchView& sketch = task.sketch;
+  const size_t q = sketch.sketch_size;
+  const size_t n_parts = static_cast<size_t>(n_threads);
+  const Table<Family, T, L> table(task.gaussians, q);
+  const size_t padded = table.lanes.padded();
+  const size_t batch_rows = rows_of_batch(q, padded);
+  const size_t record = table.lanes.record(Family<T, L>::n_sums);
+  Scratch<T> values(n_parts, batch_rows * q), densities(n_parts, batch_rows * padded), row_energies(n_parts, padded);
+  Scratch<uint32_t> indices(n_parts, batch_rows * q);
+  Scratch<T> records(n_parts, task.gaussians.n_features * record);
+  Scratch<double> sizes(n_parts, padded), energies(n_parts, padded);
+
+#pragma omp parallel num_threads(n_threads)
+  {
+    const size_t thread = static_cast<size_t>(omp_get_thread_num());
+    Batch<T> batch{values.part(thread), indices.part(thread)};
+    Sums<Family, T, L> sums{table, record, records.part(thread), sizes.part(thread), energies.part(thread)};
+    T* const density = densities.part(thread);
+    T* const energy = row_energies.part(thread);
+#pragma omp for ordered schedule(dynamic, 1)
+    for (size_t shard = 0; shard < task.n_shards; ++shard) {
+      const size_t begin = sketch.n_rows * shard / task.n_shards;
+      const size_t end = sketch.n_rows * (shard + 1) / task.n_shards;
+      for (size_t first = begin; first < end; first += batch_rows) {
+        const size_t last = first + batch_rows < end ? first + batch_rows : end;
+        batch.read(sketch, first, last);
+        for (size_t i = 0; i < last - first; ++i)
+          table.energies(batch.values + i * q, batch.indices + i * q, q, density + i * padded);
+        for (size_t i = 0; i < last - first; ++i) {
+          T* const row = density + i * padded;
+          const double weight = task.sample_weight ? task.sample_weight[first + i] : 1;
+          if constexpr (!Family<T, L>::per_coordinate) std::memcpy(energy, row, padded * sizeof(T));
+          table.to_log_density(row);
+          const double log_density =
+              task.hard ? sums.hard(row, static_cast<T>(weight)) : sums.soft(row, static_cast<T>(weight));
+          sums.log_likelihood += weight * log_density;
+          for (size_t k = 0; k < padded; ++k) {
+            sums.size[k] += static_cast<double>(row[k]);
+            if constexpr (!Family<T, L>::per_coordinate)
+              sums.energies[k] += static_cast<double>(row[k]) * static_cast<double>(energy[k]);
+          }
+        }
+        for (size_t i = 0; i < last - first; ++i)
+          sums.add_row(batch.values + i * q, batch.indices + i * q, q, density + i * padded);
+      }
+#pragma omp ordered
+      sums.add_to(task.gaussians, task.moments);
+      sums.clear(task.gaussians.n_features);
+    }
+  }
+}
+
+template <template <class, int> class Family, class T, int L>
+void log_density(const DensityTask& task, int n_threads) {
+  const SketchView& sketch = task.sketch;
+  const size_t q = sketch.sketch_size;
+  const size_t n_components = task.gaussians.n_components;
+  const size_t n_parts = static_cast<size_t>(n_threads);
+  const Table<Family, T, L> table(task.gaussians, q);
+  Scratch<T> values(n_parts, q), densities(n_parts, table.lanes.padded());
+  Scratch<uint32_t> indices(n_parts, q);
+
+#pragma omp parallel num_threads(n_threads)
+  {
+    const size_t thread = static_cast<size_t>(omp_get_thread_num());
+    Batch<T> batch{values.part(thread), indices.part(thread)};
+    T* const row = densities.part(thread);
+#pragma omp for schedule(static)
+    for (size_t i = 0; i < sketch.n_rows; ++i) {
+      batch.read(sketch, i, i + 1);
+      table.energies(batch.values, batch.indices, q, row);
+      table.to_log_density(row);
+      for (size_t k = 0; k < n_components; ++k)
+        task.log_density[i * n_components + k] = static_cast<double>(row[k]);
+    }
+  }
+}
+
+// Narrow vectors for few components, the machine's own for many.
+template <template <class, int> class Family, class T>
+void statistics_of(const StatisticsTask& task, int n_threads) {
+  constexpr int wide = native_lanes<T> > 4 ? native_lanes<T> : 4;
+  if (task.gaussians.n_components <= 4)
+    statistics<Family, T, 4>(task, n_threads);
+  else
+    statistics<Family, T, wide>(task, n_threads);
+}
+
+template <template <class, int> class Family, class T>
+void log_density_of(const DensityTask& task, int n_threads) {
+  constexpr int wide = native_lanes<T> > 4 ? native_lanes<T> : 4;
+  if (task.gaussians.n_components <= 4)
+    log_density<Family, T, 4>(task, n_threads);
+  else
+    log_density<Family, T, wide>(task, n_threads);
+}
+
+template <template <class, int> class Family>
+void statistics_in(const StatisticsTask& task, int n_threads) {
+  task.double_precision ? statistics_of<Family, double>(task, n_threads)
+                        : statistics_of<Family, float>(task, n_threads);
+}
+
+template <template <class, int> class Family>
+void log_density_in(const DensityTask& task, int n_threads) {
+  task.double_precision ? log_density_of<Family, double>(task, n_threads)
+                        : log_density_of<Family, float>(task, n_threads);
+}
+
+}  // namespace
+
+void sketch_float(const SketchTask<float>& task, int n_threads);
+void sketch_double(const SketchTask<double>& task, int n_threads);
+
+#define SKETCHMIX_NAME_OF(level) #level
+#define SKETCHMIX_NAME(level) SKETCHMIX_NAME_OF(level)
+const Kernels kernels = {
+    SKETCHMIX_NAME(SKETCHMIX_LEVEL), sketch_float,                sketch_double,
+    statistics_in<Diagonal>,         statistics_in<Spherical>,    log_density_in<Diagonal>,
+    log_density_in<Spherical>,
+};
+
+}  // namespace sketchmix::SKETCHMIX_LEVEL

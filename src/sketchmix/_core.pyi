@@ -1,0 +1,60 @@
+from typing import Any
+
+from numpy.typing import NDArray
+
+level: str
+
+def max_threads() -> int: ...
+
+class Rotation:
+    def __init__(
+        self,
+        *,
+        n_features: int,
+        n_rotated: int,
+        lead: int,
+        run: int,
+        stride: int,
+        terms: int,
+        signs: NDArray[Any],
+        order: NDArray[Any] | None,
+        mix: NDArray[Any] | None,
+        segment: NDArray[Any],
+        coefficient: NDArray[Any],
+        coefficients: NDArray[Any],
+    ) -> None: ...
+
+def sketch(
+    rows: NDArray[Any],
+    rotation: Rotation,
+    seed: int,
+    first_row: int,
+    shared: NDArray[Any],
+    free: NDArray[Any],
+    values: NDArray[Any],
+    indices: NDArray[Any],
+) -> None: ...
+def statistics(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    sample_weight: NDArray[Any] | None,
+    log_weights: NDArray[Any],
+    means: NDArray[Any],
+    variances: NDArray[Any],
+    hard: bool,
+    double_precision: bool,
+    n_shards: int,
+    size: NDArray[Any],
+    count: NDArray[Any],
+    first: NDArray[Any],
+    second: NDArray[Any],
+) -> float: ...
+def log_density(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    log_weights: NDArray[Any],
+    means: NDArray[Any],
+    variances: NDArray[Any],
+    double_precision: bool,
+    out: NDArray[Any],
+) -> None: ...

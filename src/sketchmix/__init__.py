@@ -1,0 +1,7 @@
+"""Gaussian mixtures and k-means for high-dimensional data seen once, fitted on sketches of it."""
+
+from sketchmix.kmeans import KMeans
+from sketchmix.mixture import GaussianMixture
+from sketchmix.sketch import Sketch, Sketcher, concatenate
+
+__all__ = ["GaussianMixture", "KMeans", "Sketch", "Sketcher", "concatenate"]

@@ -1,0 +1,31 @@
+"""Diagonal covariances: one variance for each component and rotated coordinate."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sketchmix.families.axis_aligned import Array, AxisAligned, mean_of
+from sketchmix.moments import Moments, Parameters
+
+
+class Diagonal(AxisAligned):
+    """S_k = diag(s_k)."""
+
+    name = "diag"
+
+    def shared_variances(self, variances: Array, n_components: int) -> Array:
+        return np.tile(variances[:, None], n_components)
+
+    def rotated_variances(self, parameters: Parameters) -> Array:
+        return np.ascontiguousarray(parameters.variances.T)
+
+    def diagonals(self, parameters: Parameters) -> Array:
+        return self.rotated_variances(parameters)
+
+    def n_parameters(self, n_components: int, n_features: int) -> int:
+        return n_components - 1 + 2 * n_components * n_features
+
+    def spread(self, moments: Moments, shift: Array, previous: Array) -> Array:
+        # sum r (d - shift)^2 / sum r, with shift either the mean of d or zero.
+        around_shift = moments.second - shift * (2 * moments.first - shift * moments.count)
+        return mean_of(np.maximum(around_shift, 0), moments.count, previous)

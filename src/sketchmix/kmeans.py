@@ -1,0 +1,384 @@
+"""`KMeans`: the scikit-learn estimator. The same loop as the mixture's, with hard assignments."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from sketchmix import em, validation
+from sketchmix.base import SketchEstimator
+from sketchmix.families.axis_aligned import mean_of
+from sketchmix.moments import Moments, Parameters, add_up, dense_block, squared_distances
+from sketchmix.parameters import has_transform_parameter
+from sketchmix.seeding import Candidates
+from sketchmix.sketch import Sketch
+from sketchmix.sources import Rows
+
+Array = NDArray[Any]
+
+INIT = ("k-means++", "random")
+
+
+@dataclass(frozen=True)
+class Lloyd:
+    """Rows and their weights, and where to find new centers for clusters that lost all their rows."""
+
+    sketch: Sketch
+    sample_weight: Array | None
+    candidates: Candidates
+
+    def run(self, centers: Array, *, tol: float, max_iter: int, verbose: int = 0) -> Solution:
+        """Assign and average, until the centers (P x K) move by no more than `tol` in total square."""
+        for iteration in range(1, max_iter + 1):
+            moments = assign(self.sketch, centers, self.sample_weight)
+            inertia = moments.second.sum() * self.sketch.scale
+            if verbose:
+                print(f"iteration {iteration}: inertia {inertia:.6g}")  # noqa: T201
+            moved = self._relocate(centers + mean_of(moments.first, moments.count, 0.0), moments.size)
+            shift, centers = ((moved - centers) ** 2).sum(), moved
+            if shift <= tol:
+                break
+        return Solution(centers, inertia, iteration, bool(shift <= tol))
+
+    def _relocate(self, centers: Array, size: Array) -> Array:
+        """Move the centers without rows to the dense points that are farthest from all centers."""
+        empty = np.flatnonzero(size == 0)
+        if len(empty):
+            far = self.candidates.farthest(centers.T, len(empty))
+            centers[:, empty[: len(far)]] = far.T
+        return centers
+
+    def thinned(self, n_rows: int) -> Lloyd:
+        """The same on evenly spaced rows, about `n_rows` of them."""
+        step = max(1, self.sketch.n_samples // n_rows)
+        weight = None if self.sample_weight is None else self.sample_weight[::step]
+        return Lloyd(self.sketch[::step], weight, self.candidates)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What Lloyd's loop ends with."""
+
+    centers: Array
+    inertia: float
+    n_iter: int
+    converged: bool
+
+
+def assign(sketch: Sketch, centers: Array, sample_weight: Array | None) -> Moments:
+    """Sums over the rows nearest to each center, around that center."""
+    k = centers.shape[1]
+    return add_up(sketch.block, Parameters(np.ones(k), centers, np.ones(k)), sample_weight, hard=True)
+
+
+@has_transform_parameter
+class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SketchEstimator):  # type: ignore[misc]
+    """k-means in one pass over the rows.
+
+    Each row is rotated, a few of its entries are kept, and the row is never looked at again. Lloyd's algorithm
+    runs on what was kept, and estimates centers in all features.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Number of clusters.
+    sketch_size : int, float or "auto", default="auto"
+        Entries kept of each row; see :class:`Sketcher`.
+    transform : {"auto", "hadamard", "dct", "fourier", "none"}, default="auto"
+        How rows are mixed; see :class:`Sketcher`.
+    n_shared : int, default=0
+        How many of the kept entries are the same in every row.
+    init : {"k-means++", "random"} or array-like of shape (n_clusters, n_features), default="k-means++"
+        How the initial centers are chosen, or what they are.
+    n_init : int or "auto", default="auto"
+        Number of starts. They are compared after a few iterations on a part of the rows, and the best goes on.
+        "auto" is 1 for "k-means++" and for given centers, and 10 for "random".
+    max_iter : int, default=300
+        Most iterations.
+    tol : float, default=1e-4
+        Iterations end when the centers move by no more than this, in total square, as a share of the mean
+        variance of a coordinate.
+    dtype : {"float16", "float32", "float64"}, default="float32"
+        What the sketch stores.
+    random_state : int, RandomState instance or None, default=None
+        Draws the rotation, the kept entries and the starts.
+    verbose : int, default=0
+        Print the inertia of every iteration if positive.
+
+    Attributes
+    ----------
+    cluster_centers_ : ndarray of shape (n_clusters, n_features)
+        Centers, in the user's space.
+    labels_ : ndarray of shape (n_samples,)
+        The nearest center of each row that was fitted, by its kept entries.
+    inertia_ : float
+        Sum of the rows' squared distances to their centers; estimated from the kept entries, scaled by P/Q.
+    n_iter_ : int
+        Iterations run.
+    sketcher_ : Sketcher
+        What sketched the rows.
+    n_features_in_ : int
+        Features of a row.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, where X had any.
+
+    See Also
+    --------
+    GaussianMixture : Soft assignments, and clusters of different sizes and spreads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchmix as sm
+    >>> rng = np.random.default_rng(0)
+    >>> centers = rng.normal(size=(3, 512))
+    >>> y = rng.integers(3, size=3000)
+    >>> X = centers[y] + rng.normal(size=(3000, 512))
+    >>> km = sm.KMeans(n_clusters=3, sketch_size=32, random_state=0).fit(X)
+    >>> km.cluster_centers_.shape, sorted(np.unique(km.predict(X), return_counts=True)[1].tolist())
+    ((3, 512), [963, 1015, 1022])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        sketch_size: int | float | str = "auto",
+        transform: str = "auto",
+        n_shared: int = 0,
+        init: str | ArrayLike = "k-means++",
+        n_init: int | str = "auto",
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        dtype: DTypeLike = "float32",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.sketch_size = sketch_size
+        self.transform = transform  # type: ignore[assignment, method-assign]
+        self.n_shared = n_shared
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: ARG002
+        """Find the clusters.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, which are sketched and not looked at again; or a sketch of them.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        KMeans
+            This estimator.
+        """
+        self._check_parameters()
+        sketch = self._sketch_of(X)
+        validation.check_enough_rows("n_clusters", self.n_clusters, sketch.n_samples)
+        weight = validation.check_sample_weight(sample_weight, sketch.n_samples)
+        self.sketcher_ = sketch.sketcher
+        lloyd = Lloyd(sketch, weight, Candidates.of(sketch, weight, self.n_clusters))
+        tol = self.tol * em.pooled_variances(sketch, weight).mean()
+        start = best_start(lloyd, list(self._starts(lloyd.candidates)))
+        solution = lloyd.run(start, tol=tol, max_iter=self.max_iter, verbose=self.verbose)
+        self._set_centers(solution.centers)
+        self.n_iter_ = solution.n_iter
+        self.labels_, nearest = self._nearest(sketch)
+        self.inertia_ = float(nearest.sum() if weight is None else weight @ nearest)
+        self._warn(solution)
+        return self
+
+    def fit_predict(
+        self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Array:
+        """Fit, and label the rows from their kept entries.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, which are sketched and not looked at again; or a sketch of them.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            `labels_`.
+        """
+        return self.fit(X, y, sample_weight).labels_
+
+    def refine(self, X: ArrayLike) -> Self:
+        """Assign and average once over all entries of the rows: an optional second pass.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Raw rows.
+
+        Returns
+        -------
+        KMeans
+            This estimator, with dense centers, and with the labels and the inertia that all entries give.
+        """
+        validation.check_fitted(self, "cluster_centers_")
+        centers = self._centers
+        size, total = np.zeros(centers.shape[1]), np.zeros_like(centers)
+        labels, inertia = [], 0.0
+        for rotated in self._rotated(Rows(self, X, reset=False)):
+            distances = squared_distances(dense_block(rotated), centers)
+            nearest = distances.argmin(axis=1)
+            np.add.at(size, nearest, 1)
+            np.add.at(total.T, nearest, rotated - centers.T[nearest])
+            labels.append(nearest.astype(np.int32))
+            inertia += distances.min(axis=1).sum()
+        self._set_centers(centers + mean_of(total, size, 0.0))
+        self.labels_, self.inertia_ = np.concatenate(labels), float(inertia)
+        return self
+
+    def predict(self, X: ArrayLike | Sketch) -> Array:
+        """The nearest center of each row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, of which all entries are used, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels.
+        """
+        return self._nearest(X)[0]
+
+    def transform(self, X: ArrayLike | Sketch) -> Array:
+        """Distances of rows to the centers.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, of which all entries are used, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_clusters)
+            Euclidean distances; of a sketch, estimates scaled by P/Q.
+        """
+        return np.sqrt(np.concatenate(list(self._squared_distances(X))))
+
+    def score(
+        self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None  # noqa: ARG002
+    ) -> float:
+        """Minus the sum of the rows' squared distances to their centers.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row.
+
+        Returns
+        -------
+        float
+            The score; higher is better.
+        """
+        _, nearest = self._nearest(X)
+        weight = validation.check_sample_weight(sample_weight, len(nearest))
+        return -float(nearest.sum() if weight is None else weight @ nearest)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.cluster_centers_)
+
+    def _check_parameters(self) -> None:
+        validation.check_integer("n_clusters", self.n_clusters, least=1)
+        if isinstance(self.init, str):
+            validation.check_choice("init", self.init, INIT)
+        if isinstance(self.n_init, str):
+            validation.check_choice("n_init", self.n_init, ["auto"])
+        else:
+            validation.check_integer("n_init", self.n_init, least=1)
+        validation.check_integer("max_iter", self.max_iter, least=1)
+        validation.check_real("tol", self.tol)
+        validation.check_integer("verbose", int(self.verbose), least=0)
+
+    def _starts(self, candidates: Candidates) -> Iterator[Array]:
+        """Initial centers in the rotated frame, P x K."""
+        if not isinstance(self.init, str):
+            shape = (self.n_clusters, self.n_features_in_)
+            centers = validation.check_rows_by_feature("init", self.init, shape)
+            yield np.ascontiguousarray(self.sketcher_.rotation_.forward(centers).T)
+            return
+        n_init = self.n_init
+        if isinstance(n_init, str):
+            n_init = 1 if self.init == "k-means++" else 10
+        rng = check_random_state(self.random_state)
+        draw = candidates.k_means_plus_plus if self.init == "k-means++" else candidates.at_random
+        for _ in range(n_init):
+            yield np.ascontiguousarray(draw(self.n_clusters, rng).T)
+
+    def _set_centers(self, centers: Array) -> None:
+        self._centers = centers
+        self.cluster_centers_ = self.sketcher_.rotation_.inverse(centers.T)
+
+    def _squared_distances(self, X: ArrayLike | Sketch) -> Iterator[Array]:
+        """Squared distances of rows to the centers, a block of rows at a time."""
+        validation.check_fitted(self, "cluster_centers_")
+        for block in self._blocks(X):
+            yield squared_distances(block, self._centers) * (self._centers.shape[0] / block.values.shape[1])
+
+    def _nearest(self, X: ArrayLike | Sketch) -> tuple[Array, Array]:
+        """The nearest center of each row, and the squared distance to it."""
+        labels, nearest = [], []
+        for distances in self._squared_distances(X):
+            labels.append(distances.argmin(axis=1).astype(np.int32))
+            nearest.append(distances.min(axis=1))
+        return np.concatenate(labels), np.concatenate(nearest)
+
+    def _warn(self, solution: Solution) -> None:
+        if not solution.converged:
+            warnings.warn(
+                f"k-means did not converge in {solution.n_iter} iterations. Increase max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        found = len(np.unique(self.labels_))
+        if found < self.n_clusters:
+            warnings.warn(
+                f"only {found} of the {self.n_clusters} clusters have rows; lower n_clusters, "
+                "or look for duplicate rows.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+
+def best_start(lloyd: Lloyd, starts: list[Array]) -> Array:
+    """Of several starts, what the one with the lowest inertia after a few iterations became."""
+    if len(starts) == 1:
+        return starts[0]
+    small = lloyd.thinned(em.TRIAL_ROWS)
+    trials = [small.run(start, tol=0.0, max_iter=em.TRIAL_ITERATIONS) for start in starts]
+    return min(trials, key=lambda trial: trial.inertia).centers

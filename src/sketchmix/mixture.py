@@ -1,0 +1,458 @@
+"""`GaussianMixture`: the scikit-learn estimator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from scipy.special import logsumexp
+from sklearn.base import DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import ClassifierTags, check_random_state
+
+from sketchmix import em, validation
+from sketchmix.base import SketchEstimator
+from sketchmix.families import FAMILIES
+from sketchmix.moments import Moments, Parameters, add_up, dense_block
+from sketchmix.parameters import has_transform_parameter
+from sketchmix.seeding import Candidates
+from sketchmix.sketch import Sketch, Sketcher
+from sketchmix.sources import Rows
+
+Array = NDArray[Any]
+
+INIT_PARAMS = ("k-means++", "random_from_data")
+
+
+@has_transform_parameter
+class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
+    """A Gaussian mixture fitted in one pass over the rows.
+
+    Each row is rotated, a few of its entries are kept, and the row is never looked at again. EM runs on what
+    was kept, and estimates means and variances of all features.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of Gaussians.
+    covariance_type : {"diag", "spherical"}, default="diag"
+        One variance for each component and rotated coordinate, or one for each component.
+    sketch_size : int, float or "auto", default="auto"
+        Entries kept of each row; see :class:`Sketcher`.
+    transform : {"auto", "hadamard", "dct", "fourier", "none"}, default="auto"
+        How rows are mixed; see :class:`Sketcher`.
+    n_shared : int, default=0
+        How many of the kept entries are the same in every row.
+    tol : float, default=1e-3
+        EM ends when an iteration raises the mean log-likelihood of a row by less.
+    reg_covar : float, default=1e-6
+        Added to every variance.
+    max_iter : int, default=100
+        Most iterations of EM.
+    n_init : int, default=1
+        Number of starts. They are compared after a few iterations on a part of the rows, and the best goes on.
+    init_params : {"k-means++", "random_from_data"}, default="k-means++"
+        How the initial means are chosen.
+    weights_init : array-like of shape (n_components,), optional
+        Initial weights.
+    means_init : array-like of shape (n_components, n_features), optional
+        Initial means.
+    dtype : {"float16", "float32", "float64"}, default="float32"
+        What the sketch stores.
+    random_state : int, RandomState instance or None, default=None
+        Draws the rotation, the kept entries and the starts.
+    warm_start : bool, default=False
+        Whether `fit` goes on from the last fit's solution (and, for raw rows, with its rotation).
+    verbose : int, default=0
+        Print the log-likelihood of every iteration if positive.
+
+    Attributes
+    ----------
+    weights_ : ndarray of shape (n_components,)
+        Weights.
+    means_ : ndarray of shape (n_components, n_features)
+        Means, in the user's space.
+    variances_ : ndarray of shape (n_components, n_features)
+        Variances of the features (the diagonals of the covariances), in the user's space.
+    rotated_variances_ : ndarray of shape (n_components, n_rotated) or (n_components,)
+        The variances as the model has them: in the rotated frame.
+    labels_ : ndarray of shape (n_samples,)
+        The most likely component of each row that was fitted, from its kept entries.
+    converged_ : bool
+        Whether the last iteration gained less than `tol`.
+    n_iter_ : int
+        Iterations of EM.
+    lower_bound_ : float
+        Mean log-likelihood of a row's kept entries at the last iteration.
+    lower_bounds_ : list of float
+        The same at every iteration.
+    sketcher_ : Sketcher
+        What sketched the rows.
+    n_features_in_ : int
+        Features of a row.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, where X had any.
+
+    See Also
+    --------
+    KMeans : The same loop with hard assignments.
+
+    Notes
+    -----
+    Parameters are those of ``fit(X)``; ``fit(sketch)`` takes the sketch as it is and ignores `sketch_size`,
+    `transform`, `n_shared` and `dtype`.
+
+    Where a component's rows kept a coordinate never, its mean and variance there stay what the start gave them:
+    the seed's mean, and the variance of all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchmix as sm
+    >>> rng = np.random.default_rng(0)
+    >>> centers = rng.normal(size=(3, 512))
+    >>> y = rng.integers(3, size=3000)
+    >>> X = centers[y] + rng.normal(size=(3000, 512))
+    >>> gm = sm.GaussianMixture(n_components=3, sketch_size=32, random_state=0).fit(X)
+    >>> gm.means_.shape, sorted(np.unique(gm.predict(X), return_counts=True)[1].tolist())
+    ((3, 512), [963, 1015, 1022])
+    """
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        covariance_type: str = "diag",
+        sketch_size: int | float | str = "auto",
+        transform: str = "auto",
+        n_shared: int = 0,
+        tol: float = 1e-3,
+        reg_covar: float = 1e-6,
+        max_iter: int = 100,
+        n_init: int = 1,
+        init_params: str = "k-means++",
+        weights_init: ArrayLike | None = None,
+        means_init: ArrayLike | None = None,
+        dtype: DTypeLike = "float32",
+        random_state: int | np.random.RandomState | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.sketch_size = sketch_size
+        self.transform = transform
+        self.n_shared = n_shared
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.dtype = dtype
+        self.random_state = random_state
+        self.warm_start = warm_start
+        self.verbose = verbose
+
+    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: ARG002
+        """Fit the mixture.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, which are sketched and not looked at again; or a sketch of them.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        GaussianMixture
+            This estimator.
+        """
+        self._check_parameters()
+        sketch = self._sketch_of(X, self._warm_sketcher())
+        validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
+        weight = validation.check_sample_weight(sample_weight, sketch.n_samples)
+        warm = self._warm_parameters(sketch)
+        self.sketcher_, self._family = sketch.sketcher, FAMILIES[self.covariance_type]
+        problem = em.Problem.of(self._family, sketch, weight, self.n_components, self.reg_covar)
+        start = warm or em.best_start(problem, list(self._starts(problem)))
+        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=self._report())
+        self._set_result(result, problem)
+        self.labels_ = self.predict(sketch)
+        return self
+
+    def fit_predict(
+        self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Array:
+        """Fit, and label the rows from their kept entries.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, which are sketched and not looked at again; or a sketch of them.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            `labels_`.
+        """
+        return self.fit(X, y, sample_weight).labels_
+
+    def refine(self, X: ArrayLike) -> Self:
+        """One step of EM over all entries of the rows: an optional second pass.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Raw rows.
+
+        Returns
+        -------
+        GaussianMixture
+            This estimator, with dense means and variances, and with the labels that all entries give the rows.
+        """
+        validation.check_fitted(self, "weights_")
+        labels: list[Array] = []
+        total: Moments | None = None
+        for rotated in self._rotated(Rows(self, X, reset=False)):
+            block = dense_block(rotated)
+            moments = add_up(block, self._parameters, None)
+            total = moments if total is None else total + moments
+            labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
+        assert total is not None
+        self._set_parameters(self._family.maximise(total, self._parameters, self.reg_covar, self._floor))
+        self.labels_ = np.concatenate(labels)
+        return self
+
+    def predict(self, X: ArrayLike | Sketch) -> Array:
+        """The most likely component of each row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, of which all entries are used, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Labels.
+        """
+        return np.concatenate([joint.argmax(axis=1) for joint in self._joint_log_densities(X)])
+
+    def predict_proba(self, X: ArrayLike | Sketch) -> Array:
+        """The probability of each component given each row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, of which all entries are used, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            Responsibilities.
+        """
+        joints = self._joint_log_densities(X)
+        return np.concatenate([np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) for joint in joints])
+
+    def score_samples(self, X: ArrayLike | Sketch) -> Array:
+        """The log-likelihood of each row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`: then the likelihood is that of the kept entries.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log-likelihoods.
+        """
+        return np.concatenate([logsumexp(joint, axis=1) for joint in self._joint_log_densities(X)])
+
+    def score(self, X: ArrayLike | Sketch, y: object = None) -> float:  # noqa: ARG002
+        """The mean log-likelihood of the rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            Mean of `score_samples`.
+        """
+        return float(self.score_samples(X).mean())
+
+    def bic(self, X: ArrayLike | Sketch) -> float:
+        """The Bayesian information criterion on the rows; lower is better.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        float
+            BIC.
+        """
+        scores = self.score_samples(X)
+        return float(-2 * scores.sum() + self._n_parameters() * np.log(len(scores)))
+
+    def aic(self, X: ArrayLike | Sketch) -> float:
+        """The Akaike information criterion on the rows; lower is better.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        float
+            AIC.
+        """
+        return float(-2 * self.score_samples(X).sum() + 2 * self._n_parameters())
+
+    def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
+        """Draw rows from the mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            How many.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            Rows, in the order of their components.
+        y : ndarray of shape (n_samples,)
+            Their components.
+        """
+        validation.check_fitted(self, "weights_")
+        validation.check_integer("n_samples", n_samples, least=1)
+        rng = check_random_state(self.random_state)
+        y = np.repeat(np.arange(len(self.weights_)), rng.multinomial(n_samples, self.weights_))
+        deviations = np.sqrt(self._family.diagonals(self._parameters))[y]
+        rotated = self._parameters.means.T[y] + deviations * rng.standard_normal(deviations.shape)
+        return self.sketcher_.rotation_.inverse(rotated), y
+
+    def covariance(self, k: int) -> Array:
+        """The covariance matrix of a component, in the user's space.
+
+        Parameters
+        ----------
+        k : int
+            Which component.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+            Its covariance.
+        """
+        validation.check_fitted(self, "weights_")
+        validation.check_component(k, len(self.weights_))
+        axes = self.sketcher_.rotation_.forward(np.eye(self.n_features_in_))
+        matrix: Array = (axes * self._family.diagonals(self._parameters)[k]) @ axes.T
+        return matrix
+
+    def _check_parameters(self) -> None:
+        validation.check_integer("n_components", self.n_components, least=1)
+        validation.check_choice("covariance_type", self.covariance_type, FAMILIES)
+        validation.check_real("tol", self.tol)
+        validation.check_real("reg_covar", self.reg_covar)
+        validation.check_integer("max_iter", self.max_iter, least=1)
+        validation.check_integer("n_init", self.n_init, least=1)
+        validation.check_choice("init_params", self.init_params, INIT_PARAMS)
+        validation.check_integer("verbose", int(self.verbose), least=0)
+
+    def _starts(self, problem: em.Problem) -> Iterator[Parameters]:
+        """Parameters to start from: one where the means are given, else `n_init`."""
+        for means in self._initial_means(problem):
+            start = problem.start(np.ascontiguousarray(means.T))
+            if self.weights_init is not None:
+                weights = validation.check_weights_init(self.weights_init, self.n_components)
+                start = Parameters(weights, start.means, start.variances)
+            yield start
+
+    def _initial_means(self, problem: em.Problem) -> Iterator[Array]:
+        if self.means_init is not None:
+            shape = (self.n_components, self.n_features_in_)
+            means = validation.check_rows_by_feature("means_init", self.means_init, shape)
+            yield self.sketcher_.rotation_.forward(means)
+            return
+        rng = check_random_state(self.random_state)
+        candidates = Candidates.of(problem.sketch, problem.sample_weight, self.n_components)
+        for _ in range(self.n_init):
+            if self.init_params == "k-means++":
+                yield candidates.k_means_plus_plus(self.n_components, rng)
+            else:
+                yield candidates.at_random(self.n_components, rng)
+
+    def _warm_sketcher(self) -> Sketcher | None:
+        """The sketcher of the last fit, if this fit is to go on from it."""
+        return self.sketcher_ if self.warm_start and hasattr(self, "weights_") else None
+
+    def _warm_parameters(self, sketch: Sketch) -> Parameters | None:
+        """The solution of the last fit, if this fit is to go on from it."""
+        if not (self.warm_start and hasattr(self, "weights_")):
+            return None
+        validation.check_same_frame(sketch, self.sketcher_)
+        validation.check_warm_start(
+            (self.n_components, self.covariance_type), (len(self.weights_), self._family.name)
+        )
+        return self._parameters
+
+    def _report(self) -> Any:
+        if not self.verbose:
+            return None
+        return lambda n, bound: print(f"iteration {n}: log-likelihood of a row {bound:.6f}")  # noqa: T201
+
+    def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
+        self._set_parameters(result.parameters)
+        self._floor = problem.floor
+        self.converged_ = result.converged
+        self.n_iter_ = result.n_iter
+        self.lower_bounds_ = result.lower_bounds
+        self.lower_bound_ = result.lower_bounds[-1]
+        for trouble in em.troubles(result, problem):
+            warnings.warn(trouble, ConvergenceWarning, stacklevel=3)
+
+    def _set_parameters(self, parameters: Parameters) -> None:
+        rotation = self.sketcher_.rotation_
+        self._parameters = parameters
+        self.weights_ = parameters.weights
+        self.means_ = rotation.inverse(parameters.means.T)
+        self.variances_ = rotation.variances(self._family.diagonals(parameters))
+        self.rotated_variances_ = self._family.rotated_variances(parameters)
+
+    def _joint_log_densities(self, X: ArrayLike | Sketch) -> Iterator[Array]:
+        """Log weight plus log density of rows under each component, a block of rows at a time."""
+        validation.check_fitted(self, "weights_")
+        for block in self._blocks(X):
+            yield self._family.log_density(block, self._parameters)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        # Not a classifier; but scikit-learn's check of sparse input asks here how many columns to expect of
+        # `predict_proba`.
+        tags.classifier_tags = ClassifierTags(multi_class=True)
+        return tags
+
+    def _n_parameters(self) -> int:
+        return self._family.n_parameters(len(self.weights_), self.n_features_in_)

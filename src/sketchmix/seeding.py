@@ -1,0 +1,104 @@
+"""Initial means: k-means++ on a few dense rotated rows.
+
+Two sketched rows overlap in about Q^2/P entries, so that their distance says almost nothing; a small uniform
+reservoir of rows that were not thinned out says a lot.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sketchmix.moments import sums_by_coordinate
+from sketchmix.sketch import Sketch
+
+Array = NDArray[Any]
+
+
+class Candidates:
+    """Weighted dense points in the rotated frame, in an order that depends on the points alone.
+
+    As every random choice is made along this order, a row of weight 2 is chosen as two equal rows would be.
+    """
+
+    def __init__(self, points: Array, weights: Array) -> None:
+        order = np.lexsort(points.T[:16])
+        self.points = points[order]
+        self.weights = weights[order]
+
+    @classmethod
+    def of(cls, sketch: Sketch, sample_weight: Array | None, least: int) -> Candidates:
+        """Rows of positive weight from the sketch's reservoir; where it has fewer than `least`, sketched rows too.
+
+        A sketched row is completed by the mean of the rows at the coordinates that it did not keep.
+        """
+        weight = np.ones(sketch.n_samples) if sample_weight is None else sample_weight
+        points = np.empty((0, sketch.sketcher.n_rotated_))
+        positions = np.empty(0, int)
+        if sketch.reservoir is not None:
+            useful = weight[sketch.reservoir.positions] > 0
+            points, positions = sketch.reservoir.rows[useful].astype(float), sketch.reservoir.positions[useful]
+        if len(points) < least:
+            others = np.setdiff1d(np.flatnonzero(weight), positions)[: 4 * least]
+            points = np.concatenate([points, completed_rows(sketch, others)])
+            positions = np.concatenate([positions, others])
+        return cls(points, weight[positions])
+
+    def k_means_plus_plus(self, n: int, rng: np.random.RandomState) -> Array:
+        """Pick n points, each with probability proportional to its squared distance from those picked before.
+
+        Of a few such draws the one that leaves the smallest total is taken (the greedy form of Arthur and
+        Vassilvitskii's method).
+        """
+        centred = self.points - self.points.mean(axis=0)
+        norms = np.einsum("ij,ij->i", centred, centred)
+        n_trials = 2 + int(np.log(n))
+        picked = [self._draw(self.weights, rng.random_sample(1))[0]]
+        nearest = squared_distances_to(centred, norms, picked)[:, 0]
+        for _ in range(1, n):
+            trials = self._draw(self.weights * nearest, rng.random_sample(n_trials))
+            after = np.minimum(nearest[:, None], squared_distances_to(centred, norms, trials))
+            best = int(np.argmin(self.weights @ after))
+            picked.append(trials[best])
+            nearest = after[:, best]
+        return self.points[picked]
+
+    def at_random(self, n: int, rng: np.random.RandomState) -> Array:
+        """Pick n points, with probability proportional to their weights; distinct ones while there are any."""
+        left = self.weights.copy()
+        picked = []
+        for u in rng.random_sample((n, 1)):
+            picked.append(self._draw(left, u)[0])
+            left[picked[-1]] = 0
+        return self.points[picked]
+
+    def farthest(self, centers: Array, n: int) -> Array:
+        """The n points that are farthest from their nearest center; `centers` and the result by row."""
+        offset = self.points.mean(axis=0)
+        centred, moved = self.points - offset, centers - offset
+        distances = (centred**2).sum(axis=1)[:, None] - 2 * centred @ moved.T + (moved**2).sum(axis=1)
+        return self.points[np.argsort(-distances.min(axis=1), kind="stable")[:n]]
+
+    def _draw(self, mass: Array, u: Array) -> Array:
+        """Positions drawn with probability proportional to `mass` (to the weights where there is none left)."""
+        cumulative = np.cumsum(mass if mass.any() else self.weights)
+        drawn = np.searchsorted(cumulative, u * cumulative[-1], side="right")
+        return np.minimum(drawn, len(mass) - 1)
+
+
+def squared_distances_to(centred: Array, norms: Array, picked: Any) -> Array:
+    """Squared distances from every point to the picked ones, (n_points, n_picked)."""
+    products = centred @ centred[picked].T
+    distances: Array = np.maximum(norms[:, None] - 2 * products + norms[picked], 0)
+    # What rounding leaves of the distance to itself must not be drawn.
+    return np.where(distances <= 1e-12 * (norms[:, None] + norms[picked]), 0, distances)
+
+
+def completed_rows(sketch: Sketch, which: Array) -> Array:
+    """Sketched rows with the mean of all rows in place of the entries that were not kept."""
+    count, total = sums_by_coordinate(sketch.block, sketch.sketcher.n_rotated_)
+    rows = np.tile(total / np.maximum(count, 1), (len(which), 1))
+    np.put_along_axis(rows, sketch.indices[which].astype(np.intp), sketch.values[which].astype(float), axis=1)
+    return rows

@@ -1,0 +1,602 @@
+"""The `Sketcher`, which rotates rows and keeps some entries of each, and the `Sketch`, the value it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite, check_random_state
+
+from sketchmix import _core, validation
+from sketchmix.moments import Block, squared_distances, sums_by_coordinate
+from sketchmix.parameters import has_transform_parameter
+from sketchmix.rotation import ROTATIONS, best_transform, copy_tables
+from sketchmix.sources import Rows
+
+Array = NDArray[Any]
+
+TRANSFORMS = ("auto", *ROTATIONS)
+# The reservoir of dense rows: this many, fewer where they would take more bytes, but some in any case.
+RESERVOIR_ROWS = 2048
+RESERVOIR_BYTES = 2**22
+RESERVOIR_LEAST = 64
+# Rows brought back to the user's space at a time.
+UNROTATED_ROWS = 1024
+GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Reservoir(NamedTuple):
+    """A few dense rotated rows, drawn uniformly: those with the smallest keys."""
+
+    rows: Array  # (n, n_rotated)
+    positions: Array  # (n,): which rows of the sketch they are
+    keys: Array  # (n,): uniform in [0, 2^64), a function of the seed and the row number
+
+    def smallest(self, n: int) -> Reservoir:
+        """The n rows with the smallest keys, in the order of their positions."""
+        best = np.sort(np.argsort(self.keys, kind="stable")[:n])
+        return Reservoir(*(part[best] for part in self))
+
+
+@has_transform_parameter
+class Sketcher(BaseEstimator):  # type: ignore[misc]
+    """Rotate rows by a random orthonormal system and keep a few random entries of each.
+
+    Parameters
+    ----------
+    sketch_size : int, float or "auto", default="auto"
+        Entries kept of each row: a number, or a share of the features in (0, 1]. "auto" keeps a tenth, but at
+        least 64 (all of them where there are fewer).
+    transform : {"auto", "hadamard", "dct", "fourier", "none"}, default="auto"
+        The orthonormal matrix H that mixes a row before its entries are drawn. "auto" takes the fastest that
+        needs no padding, and none where every entry is kept.
+    n_shared : int, default=0
+        How many of the kept entries are the same in every row.
+    dtype : {"float16", "float32", "float64"}, default="float32"
+        What the sketch stores.
+    random_state : int, RandomState instance or None, default=None
+        Draws the signs, the shared entries, and the seed of the kept entries.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Features of a row.
+    signs_ : ndarray of shape (n_features_in_,)
+        The random signs D, +1 or -1.
+    transform_ : str
+        The transform that "auto" stands for.
+    sketch_size_ : int
+        Entries kept of each row.
+    shared_indices_ : ndarray of shape (n_shared,)
+        The entries that every row keeps.
+    n_rotated_ : int
+        Entries of a rotated row: `n_features_in_`, or a few more where a Hadamard transform is padded.
+    rotation_ : Rotation
+        The rotation itself.
+    seed_ : int
+        Which entries row i keeps is a function of (seed_, i) alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchmix as sm
+    >>> X = np.random.default_rng(0).normal(size=(1000, 256))
+    >>> sketch = sm.Sketcher(sketch_size=16, random_state=0).fit_transform(X)
+    >>> sketch.values.shape, sketch.nbytes
+    ((1000, 16), 96000)
+    """
+
+    def __init__(
+        self,
+        sketch_size: int | float | str = "auto",
+        transform: str = "auto",
+        n_shared: int = 0,
+        dtype: DTypeLike = "float32",
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.sketch_size = sketch_size
+        self.transform = transform  # type: ignore[assignment, method-assign]
+        self.n_shared = n_shared
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:  # noqa: ARG002
+        """Draw the rotation for rows as wide as those of X; nothing else of X is used.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        Sketcher
+            This sketcher.
+        """
+        return self.fit_rows(Rows(self, X, reset=True))
+
+    def transform(self, X: ArrayLike, *, first_row: int = 0) -> Sketch:
+        """Sketch rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows.
+        first_row : int, default=0
+            The number of the first row in the whole data set. Rows that are numbered on from batch to batch
+            give the same sketch as all of them at once.
+
+        Returns
+        -------
+        Sketch
+            The kept entries and where they lie.
+        """
+        validation.check_fitted(self, "signs_")
+        first_row = validation.check_integer("first_row", first_row, least=0)
+        return self.transform_rows(Rows(self, X, reset=False, least=0), first_row)
+
+    def fit_transform(self, X: ArrayLike, y: object = None) -> Sketch:  # noqa: ARG002
+        """Draw the rotation, then sketch the same rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        Sketch
+            The kept entries and where they lie.
+        """
+        rows = Rows(self, X, reset=True)
+        return self.fit_rows(rows).transform_rows(rows, 0)
+
+    def rotate(self, X: ArrayLike) -> Array:
+        """Rotate rows without dropping anything.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_rotated_)
+            H D x for each row x, in the rows' own floating type.
+        """
+        validation.check_fitted(self, "signs_")
+        rows = Rows(self, X, reset=False, least=0)
+        out = np.empty((rows.n_samples, self.n_rotated_), rows.float_dtype)
+        for first, block in rows.blocks(rows.float_dtype):
+            assert_all_finite(block, input_name="X")
+            out[first : first + len(block)] = self.rotation_.forward(block)
+        return out
+
+    def unrotate(self, Y: ArrayLike) -> Array:
+        """Bring rotated rows back to the user's space.
+
+        Parameters
+        ----------
+        Y : array-like of shape (n_samples, n_rotated_)
+            Rotated rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            The rows x with H D x = y (for padded transforms: the nearest).
+        """
+        validation.check_fitted(self, "signs_")
+        rotated = validation.check_rotated(Y, self.n_rotated_)
+        return self.rotation_.inverse(rotated)
+
+    @property
+    def n_rotated_(self) -> int:
+        """Entries of a rotated row."""
+        return self.rotation_.n_rotated
+
+    def has_same_frame(self, other: Sketcher) -> bool:
+        """Whether both rotate rows in the same way."""
+        return self.transform_ == other.transform_ and np.array_equal(self.signs_, other.signs_)
+
+    def is_same_operator(self, other: Sketcher) -> bool:
+        """Whether both rotate rows in the same way and keep the same entries of them."""
+        return (
+            self.has_same_frame(other)
+            and self.sketch_size_ == other.sketch_size_
+            and self.seed_ == other.seed_
+            and np.array_equal(self.shared_indices_, other.shared_indices_)
+        )
+
+    def fit_rows(self, rows: Rows) -> Self:
+        """`fit`, for rows that were validated already."""
+        transform = validation.check_choice("transform", vars(self)["transform"], TRANSFORMS)
+        validation.check_dtype(self.dtype)
+        size = validation.check_sketch_size(self.sketch_size, rows.n_features)
+        n_shared = validation.check_n_shared(self.n_shared, size)
+        rng = check_random_state(self.random_state)
+        self.n_features_in_ = rows.n_features
+        self.sketch_size_ = size
+        self.transform_ = best_transform(rows.n_features, size) if transform == "auto" else transform
+        self.seed_ = int(rng.randint(0, np.iinfo(np.int64).max, dtype=np.int64))
+        signs = rng.choice(np.array([-1, 1], np.int8), rows.n_features)
+        self.rotation_ = ROTATIONS[self.transform_](rows.n_features, signs)
+        self.signs_ = self.rotation_.signs
+        self.shared_indices_ = np.sort(rng.permutation(self.n_rotated_)[:n_shared]).astype(np.uint32)
+        self._tables = None
+        return self
+
+    def transform_rows(self, rows: Rows, first_row: int) -> Sketch:
+        """`transform`, for rows that were validated already."""
+        shape = (rows.n_samples, self.sketch_size_)
+        dtype = validation.check_dtype(self.dtype)
+        values = np.empty(shape, dtype)
+        indices = np.empty(shape, np.uint16 if self.n_rotated_ <= 2**16 else np.uint32)
+        float_dtype = np.result_type(rows.float_dtype, np.float64 if dtype == np.float64 else np.float32)
+        free = np.setdiff1d(np.arange(self.n_rotated_, dtype=np.uint32), self.shared_indices_)
+        tables = self._kernel_tables()
+        for first, block in rows.blocks(float_dtype):
+            part = slice(first, first + len(block))
+            # Unmixed rows show a NaN only where it was kept; mixed ones show it everywhere.
+            if self.transform_ == "none":
+                assert_all_finite(block, input_name="X")
+            entries = block if tables else self.rotation_.forward(block)
+            _core.sketch(
+                entries,
+                tables or copy_tables(self.n_rotated_),
+                self.seed_,
+                first_row + first,
+                self.shared_indices_,
+                free,
+                values[part],
+                indices[part],
+            )
+            validation.check_finite_values(values[part], block, dtype)
+        return Sketch._trusted(values, indices, self, self._reservoir(rows, first_row))
+
+    def _kernel_tables(self) -> _core.Rotation | None:
+        """What the core needs; None where a library transforms whole rows better."""
+        if self._tables is None:
+            self._tables = (self.rotation_.tables(self.sketch_size_),)
+        return self._tables[0]
+
+    def _reservoir(self, rows: Rows, first_row: int) -> Reservoir:
+        dtype = rows.float_dtype
+        size = reservoir_size(self.n_rotated_, dtype, rows.n_samples)
+        positions = smallest_keys(self.seed_, first_row, rows.n_samples, size)
+        keys = row_keys(self.seed_, first_row + positions)
+        return Reservoir(self.rotation_.forward(rows.take(positions, dtype)), positions, keys)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return state | {"_tables": None} if "_tables" in state else state
+
+
+def row_keys(seed: int, rows: Array) -> Array:
+    """A uniform 64-bit key for each row number: SplitMix64's finaliser of a counter, as for the masks."""
+    z = (rows.astype(np.uint64) + np.uint64(1)) * GOLDEN_GAMMA ^ np.uint64(seed)
+    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    keys: Array = z ^ z >> np.uint64(31)
+    return keys
+
+
+def smallest_keys(seed: int, first_row: int, n_rows: int, size: int) -> Array:
+    """Which of the rows have the `size` smallest keys, in order."""
+    best, keys = np.empty(0, np.int64), np.empty(0, np.uint64)
+    step = 2**16
+    for start in range(0, n_rows, step):
+        block = np.arange(start, min(start + step, n_rows))
+        best = np.concatenate([best, block])
+        keys = np.concatenate([keys, row_keys(seed, first_row + block)])
+        if len(keys) > size:
+            kept = np.argpartition(keys, size - 1)[:size]
+            best, keys = best[kept], keys[kept]
+    return np.sort(best)
+
+
+class Sketch:
+    """The kept entries of rotated rows: a value, used by estimators and never changed by them.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples, sketch_size)
+        Kept entries, of type float16, float32 or float64.
+    indices : ndarray of shape (n_samples, sketch_size)
+        Where they lie in the rotated row, increasing in each row; of type uint16 or uint32.
+    sketcher : Sketcher
+        The fitted sketcher that made them.
+
+    See Also
+    --------
+    Sketcher.transform : Makes sketches.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchmix as sm
+    >>> X = np.random.default_rng(0).normal(size=(1000, 256))
+    >>> sketch = sm.Sketcher(sketch_size=16, random_state=0).fit_transform(X)
+    >>> len(sketch[:100]), sketch.n_features, sketch.sketch_size
+    (100, 256, 16)
+    >>> bool(abs(sketch.variance().mean() - X.var()) < 0.05)
+    True
+    """
+
+    def __init__(self, values: Array, indices: Array, sketcher: Sketcher) -> None:
+        validation.check_fitted(sketcher, "signs_")
+        values, indices = np.asarray(values), np.asarray(indices)
+        validation.check_sketch_arrays(values, indices, sketcher)
+        self._set(values, indices, sketcher, None)
+
+    @classmethod
+    def _trusted(cls, values: Array, indices: Array, sketcher: Sketcher, reservoir: Reservoir | None) -> Self:
+        sketch = cls.__new__(cls)
+        sketch._set(values, indices, sketcher, reservoir)
+        return sketch
+
+    def _set(self, values: Array, indices: Array, sketcher: Sketcher, reservoir: Reservoir | None) -> None:
+        self._values, self._indices = values.view(), indices.view()
+        self._values.flags.writeable = self._indices.flags.writeable = False
+        self._sketcher = sketcher
+        self._reservoir = reservoir
+
+    @property
+    def values(self) -> Array:
+        """Kept entries, (n_samples, sketch_size); read-only."""
+        return self._values
+
+    @property
+    def indices(self) -> Array:
+        """Where the kept entries lie in the rotated row, (n_samples, sketch_size); read-only."""
+        return self._indices
+
+    @property
+    def sketcher(self) -> Sketcher:
+        """The sketcher that made this sketch."""
+        return self._sketcher
+
+    @property
+    def reservoir(self) -> Reservoir | None:
+        """Some dense rotated rows, for seeding; None for a sketch made from bare arrays."""
+        return self._reservoir
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return len(self._values)
+
+    @property
+    def n_features(self) -> int:
+        """Features of a raw row."""
+        return int(self._sketcher.n_features_in_)
+
+    @property
+    def sketch_size(self) -> int:
+        """Entries kept of each row."""
+        return int(self._values.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values and indices."""
+        return self._values.nbytes + self._indices.nbytes
+
+    @property
+    def scale(self) -> float:
+        """P/Q: what makes a sum over the kept entries an estimate of the sum over all."""
+        return self._sketcher.n_rotated_ / self.sketch_size
+
+    def __len__(self) -> int:
+        return self.n_samples
+
+    def __repr__(self) -> str:
+        return (
+            f"Sketch({self.n_samples} rows, {self.sketch_size} of {self._sketcher.n_rotated_} entries kept, "
+            f"transform={self._sketcher.transform_!r}, dtype={self._values.dtype.name!r}, {self.nbytes} bytes)"
+        )
+
+    def __getitem__(self, rows: slice | ArrayLike) -> Sketch:
+        """Some of the rows, by a slice, a mask or an array of positions."""
+        if not isinstance(rows, slice):
+            rows = np.asarray(rows)
+            if rows.ndim != 1:
+                raise TypeError("a Sketch is indexed by a slice, a mask or a 1-d array of rows, as in sketch[a:b].")
+        which = np.arange(self.n_samples)[rows]
+        return self._trusted(self._values[rows], self._indices[rows], self._sketcher, self._reservoir_of(which))
+
+    def _reservoir_of(self, which: Array) -> Reservoir | None:
+        if self._reservoir is None:
+            return None
+        new_position = np.full(self.n_samples, -1)
+        new_position[which] = np.arange(len(which))
+        moved = self._reservoir._replace(positions=new_position[self._reservoir.positions])
+        held = np.flatnonzero(moved.positions >= 0)
+        in_order = held[np.argsort(moved.positions[held])]
+        return Reservoir(*(part[in_order] for part in moved))
+
+    def to_csr(self) -> scipy.sparse.csr_array:
+        """The kept entries as a sparse matrix.
+
+        Returns
+        -------
+        csr_array of shape (n_samples, n_rotated)
+            In the rotated frame; entries that were not kept are absent, not zero.
+        """
+        n, q = self._values.shape
+        values = self._values if self._values.dtype != np.float16 else self._values.astype(np.float32)
+        pointers = np.arange(0, n * q + 1, q)
+        shape = (n, self._sketcher.n_rotated_)
+        return scipy.sparse.csr_array((values.ravel(), self._indices.astype(np.int32).ravel(), pointers), shape)
+
+    def mean(self, *, return_std: bool = False) -> Array | tuple[Array, Array]:
+        """The mean of the rows, in the user's space.
+
+        Each rotated coordinate is averaged over the rows that kept it, which is unbiased over the draw of the
+        kept entries whatever the rows are; the result is rotated back.
+
+        Parameters
+        ----------
+        return_std : bool, default=False
+            Also return the standard error, of each feature, that comes from seeing some entries only.
+
+        Returns
+        -------
+        mean : ndarray of shape (n_features,)
+            Estimate of ``X.mean(axis=0)``.
+        std : ndarray of shape (n_features,)
+            Its standard error; only if `return_std`.
+        """
+        rotated = self._rotated_mean()
+        mean: Array = self._sketcher.rotation_.inverse(rotated[None])[0]
+        if not return_std:
+            return mean
+        _, squares, full_squares = self._second_moments(rotated)
+        return mean, np.sqrt(np.maximum(squares - full_squares, 0)) / self.n_samples
+
+    def variance(self) -> Array:
+        """The variance of each feature over the rows, in the user's space.
+
+        Unbiased over the draw of the kept entries: its expectation is ``X.var(axis=0)``. Where rows are mixed,
+        this needs the products of *pairs* of kept entries, and so ``sketch_size - n_shared >= 2``.
+
+        Returns
+        -------
+        ndarray of shape (n_features,)
+            Estimate of ``X.var(axis=0)``. It may be negative where the sketch is far too small.
+        """
+        validation.check_pairs(self)
+        # Any centre that does not depend on which entries were kept leaves the estimate unbiased.
+        centre = np.zeros(self._sketcher.n_rotated_)
+        if self._reservoir is not None and len(self._reservoir.rows):
+            centre = self._reservoir.rows.mean(axis=0, dtype=float)
+        n = self.n_samples
+        sums, squares, full_squares = self._second_moments(centre)
+        squared_mean = (sums**2 - squares + full_squares) / n**2
+        return full_squares / n - squared_mean
+
+    def _rotated_mean(self) -> Array:
+        count, total = sums_by_coordinate(self.block, self._sketcher.n_rotated_)
+        return total / np.maximum(count, 1)
+
+    def _second_moments(self, centre: Array) -> tuple[Array, Array, Array]:
+        """Over the rows, in the user's space: sums of u and of u^2, and an estimate of the sum of (x - c)^2.
+
+        u is the unrotated row whose kept entries are weighted by 1 / (probability of being kept): an unbiased
+        estimate of x - c. Its square overcounts what products of an entry with itself, and of pairs of free
+        entries, have in their probabilities; the estimate takes both back.
+        """
+        sketcher, rotation = self._sketcher, self._sketcher.rotation_
+        is_shared = np.zeros(rotation.n_rotated, bool)
+        is_shared[sketcher.shared_indices_] = True
+        n_free, kept_free = rotation.n_rotated - is_shared.sum(), self.sketch_size - is_shared.sum()
+        single = kept_free / n_free if n_free else 1.0
+        pair = single * (kept_free - 1) / (n_free - 1) if n_free > 1 else 1.0
+        sums = np.zeros(rotation.n_features)
+        squares, free_squares, diagonal = np.zeros_like(sums), np.zeros_like(sums), np.zeros(rotation.n_rotated)
+        for first in range(0, self.n_samples, UNROTATED_ROWS):
+            rows = np.s_[first : first + UNROTATED_ROWS]
+            indices = self._indices[rows].astype(np.intp)
+            free = ~is_shared[indices]
+            weighted = (self._values[rows] - centre[indices]) / np.where(free, single, 1.0)
+            dense = np.zeros((len(indices), rotation.n_rotated))
+            np.put_along_axis(dense, indices, weighted, axis=1)
+            u = rotation.inverse(dense)
+            sums += u.sum(axis=0)
+            squares += (u**2).sum(axis=0)
+            dense[:, is_shared] = 0
+            diagonal += (dense**2).sum(axis=0)
+            free_squares += (rotation.inverse(dense) ** 2).sum(axis=0) if is_shared.any() else (u**2).sum(axis=0)
+        own = rotation.variances(diagonal[None])[0]
+        pairs = 0 if rotation.name == "none" else (free_squares - own) * (single**2 / pair if pair else np.nan)
+        return sums, squares, squares - free_squares + pairs + single * own
+
+    def distances(self, centers: ArrayLike | None = None) -> Array:
+        """Squared distances, estimated from the kept entries.
+
+        Parameters
+        ----------
+        centers : array-like of shape (n_centers, n_features), optional
+            Dense points in the user's space. Without them, distances between the rows of the sketch, each from
+            the entries that both rows kept.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_centers) or (n_samples, n_samples)
+            Sums over the kept entries, scaled by P/Q (between rows: by P over the size of the overlap, and NaN
+            where two rows have no entry in common).
+        """
+        if centers is None:
+            return self._distances_between_rows()
+        points = self._sketcher.rotate(centers).T.astype(float)
+        validation.check_indices(self._indices, self._sketcher.n_rotated_)
+        return squared_distances(self.block, np.ascontiguousarray(points)) * self.scale
+
+    def _distances_between_rows(self) -> Array:
+        rows = self.to_csr().astype(float)
+        kept = rows.copy()
+        kept.data = np.ones_like(kept.data)
+        squares = rows.power(2) @ kept.T
+        overlap = (kept @ kept.T).toarray()
+        sums = (squares + squares.T - 2 * (rows @ rows.T)).toarray()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            distances: Array = np.maximum(sums, 0) * self._sketcher.n_rotated_ / np.where(overlap, overlap, np.nan)
+        return distances
+
+    @property
+    def block(self) -> Block:
+        """What the statistics are computed from."""
+        return Block(self._values, self._indices)
+
+
+def concatenate(sketches: Sequence[Sketch]) -> Sketch:
+    """Join sketches made by the same sketcher, one after the other.
+
+    Parameters
+    ----------
+    sketches : sequence of Sketch
+        At least one.
+
+    Returns
+    -------
+    Sketch
+        All their rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchmix as sm
+    >>> X = np.random.default_rng(0).normal(size=(1000, 256))
+    >>> sketcher = sm.Sketcher(sketch_size=16, random_state=0).fit(X)
+    >>> parts = [sketcher.transform(X[:300]), sketcher.transform(X[300:], first_row=300)]
+    >>> len(sm.concatenate(parts))
+    1000
+    """
+    sketches = list(sketches)
+    validation.check_joinable(sketches)
+    values = np.concatenate([s.values for s in sketches])
+    indices = np.concatenate([s.indices for s in sketches])
+    return Sketch._trusted(values, indices, sketches[0].sketcher, joined_reservoir(sketches))
+
+
+def joined_reservoir(sketches: list[Sketch]) -> Reservoir | None:
+    """The reservoir that sketching all rows at once would have given, from those of the parts."""
+    starts = np.cumsum([0] + [s.n_samples for s in sketches])
+    parts = [s.reservoir for s in sketches]
+    if any(part is None for part in parts):
+        return None
+    held = [part._replace(positions=part.positions + start) for part, start in zip(parts, starts, strict=False) if part]
+    together = Reservoir(*(np.concatenate(columns) for columns in zip(*held, strict=True)))
+    return together.smallest(reservoir_size(together.rows.shape[1], together.rows.dtype, int(starts[-1])))
+
+
+def reservoir_size(n_rotated: int, dtype: np.dtype[Any], n_samples: int) -> int:
+    """How many dense rows to hold for `n_samples` rows."""
+    fitting = RESERVOIR_BYTES // (n_rotated * dtype.itemsize)
+    return min(RESERVOIR_ROWS, max(RESERVOIR_LEAST, fitting), n_samples)

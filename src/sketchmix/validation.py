@@ -1,0 +1,248 @@
+"""Every check of what a user hands over, and every message. Errors name the value, what was expected, the cure."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
+from sklearn.utils import assert_all_finite, check_array
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sketchmix.sketch import Sketch, Sketcher
+
+Array = NDArray[Any]
+
+SKETCH_DTYPES = ("float16", "float32", "float64")
+
+
+def check_integer(name: str, value: object, *, least: int) -> int:
+    """`value` as an int that is at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name} must be an integer; got {value!r} of type {type(value).__name__}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}; got {value}.")
+    return int(value)
+
+
+def check_real(name: str, value: object, *, least: float = 0.0) -> float:
+    """`value` as a finite float that is at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number; got {value!r} of type {type(value).__name__}.")
+    if not least <= float(value) < np.inf:
+        raise ValueError(f"{name} must be finite and at least {least:g}; got {value}.")
+    return float(value)
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> str:
+    """`value`, if it is one of `choices`."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
+    return value
+
+
+def check_dtype(dtype: Any) -> np.dtype[Any]:
+    """The type in which a sketch stores its values."""
+    try:
+        name = np.dtype(dtype).name
+    except TypeError:
+        name = ""
+    if name not in SKETCH_DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(map(repr, SKETCH_DTYPES))}; got {dtype!r}.")
+    return np.dtype(name)
+
+
+def check_sketch_size(sketch_size: object, n_features: int) -> int:
+    """How many entries of a row to keep: an int, a share of `n_features` as a float, or "auto"."""
+    if isinstance(sketch_size, str):
+        check_choice("sketch_size", sketch_size, ["auto"])
+        return n_features if n_features <= 64 else max(64, round(0.1 * n_features))
+    if isinstance(sketch_size, Real) and not isinstance(sketch_size, Integral):
+        if not 0 < float(sketch_size) <= 1:
+            raise ValueError(
+                f"sketch_size given as a float is a share of the features, in (0, 1]; got {sketch_size}. "
+                "Give an int for a number of entries."
+            )
+        return max(1, round(float(sketch_size) * n_features))
+    size = check_integer("sketch_size", sketch_size, least=1)
+    if size > n_features:
+        raise ValueError(
+            f"sketch_size={size} is more than the {n_features} features of a row; "
+            f"keep at most {n_features}, or give a share such as 0.1."
+        )
+    return size
+
+
+def check_n_shared(n_shared: object, sketch_size: int) -> int:
+    """How many of the kept entries are the same in every row."""
+    shared = check_integer("n_shared", n_shared, least=0)
+    if shared > sketch_size:
+        raise ValueError(
+            f"n_shared={shared} is more than the sketch_size={sketch_size} kept entries of a row; "
+            f"share at most {sketch_size}."
+        )
+    return shared
+
+
+def check_enough_rows(name: str, value: object, n_samples: int) -> int:
+    """A number of components or clusters, which needs as many rows."""
+    number = check_integer(name, value, least=1)
+    if number > n_samples:
+        raise ValueError(f"{name}={number} is more than the number of rows, n_samples={n_samples}; lower {name}.")
+    return number
+
+
+def check_sample_weight(sample_weight: object, n_samples: int) -> Array | None:
+    """One finite weight >= 0 for each row, or None."""
+    if sample_weight is None:
+        return None
+    weight = np.array(sample_weight, dtype=float)
+    if weight.shape == ():
+        weight = np.full(n_samples, float(weight))
+    if weight.shape != (n_samples,):
+        raise ValueError(f"sample_weight has shape {weight.shape}; expected one weight a row, ({n_samples},).")
+    if not np.isfinite(weight).all() or weight.min() < 0:
+        raise ValueError("sample_weight must be finite and not negative; leave rows out with weight 0.")
+    if not weight.any():
+        raise ValueError("sample_weight is zero for every row; at least one row needs a positive weight.")
+    return weight
+
+
+def check_rows_by_feature(name: str, value: object, shape: tuple[int, int]) -> Array:
+    """Initial means or centers: a finite matrix of the given shape, in the user's space."""
+    array = np.asarray(value, dtype=float)
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}; expected {shape}, one row for each component.")
+    assert_all_finite(array, input_name=name)
+    return array
+
+
+def check_weights_init(value: object, n_components: int) -> Array:
+    """Initial weights: positive and summing to one."""
+    weights = np.asarray(value, dtype=float)
+    if weights.shape != (n_components,):
+        raise ValueError(f"weights_init has shape {weights.shape}; expected ({n_components},).")
+    if not (weights >= 0).all() or not np.isclose(weights.sum(), 1):
+        raise ValueError(
+            f"weights_init must be non-negative and sum to 1; its sum is {weights.sum():g}. "
+            "Divide the weights by their sum."
+        )
+    return weights
+
+
+def check_finite_values(values: Array, rows: Array, dtype: np.dtype[Any]) -> None:
+    """Kept entries are finite exactly where their rows are, unless the sketch's type is too small for them.
+
+    Every entry of a mixed row depends on every entry of the raw one, so that looking at the few kept entries
+    is enough; the raw rows are only searched to say what was wrong.
+    """
+    if np.isfinite(values).all():
+        return
+    assert_all_finite(rows, input_name="X")
+    raise ValueError(
+        f"a rotated entry is too large for a sketch of dtype {dtype.name!r} (at most {np.finfo(dtype).max:g}); "
+        "rescale X, or give dtype='float64'."
+    )
+
+
+def check_sketch_arrays(values: Array, indices: Array, sketcher: Sketcher) -> None:
+    """The arrays of a Sketch that somebody else made."""
+    size, n_rotated = sketcher.sketch_size_, sketcher.n_rotated_
+    if values.dtype.name not in SKETCH_DTYPES:
+        raise TypeError(f"values have dtype {values.dtype}; expected one of {', '.join(SKETCH_DTYPES)}.")
+    if indices.dtype.name not in ("uint16", "uint32"):
+        raise TypeError(f"indices have dtype {indices.dtype}; expected uint16 or uint32.")
+    if values.ndim != 2 or values.shape != indices.shape or values.shape[1] != size:
+        raise ValueError(
+            f"values have shape {values.shape} and indices {indices.shape}; "
+            f"expected (n_samples, {size}) for both, as the sketcher keeps {size} entries a row."
+        )
+    check_indices(indices, n_rotated)
+    if not (indices[:, 1:] > indices[:, :-1]).all():
+        raise ValueError("indices must increase along each row: sort each row's entries by their index.")
+    if not np.isfinite(values).all():
+        raise ValueError("values contain NaN or infinity; a sketch holds finite entries only.")
+
+
+def check_rotated(Y: object, n_rotated: int) -> Array:
+    """Rows in the rotated frame, as floats."""
+    rotated: Array = check_array(Y, dtype=[np.float64, np.float32], ensure_min_samples=0)
+    if rotated.shape[1] != n_rotated:
+        raise ValueError(f"Y has {rotated.shape[1]} entries a row; rotated rows have {n_rotated}.")
+    return rotated
+
+
+def check_pairs(sketch: Sketch) -> None:
+    """Second moments of mixed rows need two free entries of each."""
+    free = sketch.sketch_size - len(sketch.sketcher.shared_indices_)
+    if sketch.sketcher.transform_ != "none" and free < 2 and sketch.sketch_size < sketch.sketcher.n_rotated_:
+        raise ValueError(
+            f"the variance needs at least 2 entries of each row beyond the shared ones; this sketch keeps {free}. "
+            "Sketch with a larger sketch_size, or with transform='none'."
+        )
+
+
+def check_joinable(sketches: list[Sketch]) -> None:
+    """Sketches that can be one: at least one, of one operator and one type."""
+    if not sketches:
+        raise ValueError("concatenate needs at least one sketch; got none.")
+    first = sketches[0]
+    for i, other in enumerate(sketches):
+        if not first.sketcher.is_same_operator(other.sketcher):
+            raise ValueError(
+                f"sketch {i} was made by another sketcher than sketch 0; make all parts with one fitted Sketcher."
+            )
+        if other.values.dtype != first.values.dtype:
+            raise ValueError(f"sketch {i} has dtype {other.values.dtype}, sketch 0 {first.values.dtype}; use one dtype.")
+
+
+def check_indices(indices: Array, n_rotated: int) -> None:
+    """The one thing that a kernel must be able to trust."""
+    if indices.size and int(indices.max()) >= n_rotated:
+        raise ValueError(
+            f"indices contain {int(indices.max())}, but rotated rows have {n_rotated} entries "
+            f"(0 to {n_rotated - 1}): the sketch was tampered with or is damaged; sketch the rows again."
+        )
+
+
+def check_not_empty(sketch: Sketch) -> None:
+    """A sketch to fit has rows."""
+    if len(sketch) == 0:
+        raise ValueError("the sketch has 0 rows; at least one is needed to fit.")
+
+
+def check_component(k: object, n_components: int) -> None:
+    """The number of a component."""
+    if check_integer("k", k, least=0) >= n_components:
+        raise ValueError(f"k={k}, but the components are numbered 0 to {n_components - 1}.")
+
+
+def check_warm_start(wanted: tuple[int, str], fitted: tuple[int, str]) -> None:
+    """A fit can go on from a model of its own kind only."""
+    if wanted != fitted:
+        raise ValueError(
+            f"warm_start goes on from a fit with n_components={fitted[0]} and covariance_type={fitted[1]!r}, "
+            f"but they are now {wanted[0]} and {wanted[1]!r}; set warm_start=False to fit anew."
+        )
+
+
+def check_same_frame(sketch: Sketch, sketcher: Sketcher) -> None:
+    """A model can read a sketch that was made in its own rotated frame only."""
+    if not sketcher.has_same_frame(sketch.sketcher):
+        raise ValueError(
+            f"the sketch was made by {sketch.sketcher!r}, whose rotation differs from that of the fitted model; "
+            "make the sketch with the model's `sketcher_`."
+        )
+
+
+def check_fitted(estimator: object, attribute: str) -> None:
+    """Raise scikit-learn's own error where `attribute` is missing."""
+    if not hasattr(estimator, attribute):
+        raise NotFittedError(
+            f"This {type(estimator).__name__} instance is not fitted yet. "
+            "Call 'fit' with appropriate arguments before using this estimator."
+        )

@@ -16,62 +16,68 @@ SKETCHMIX_INLINE uint64_t mix64(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-__extension__ typedef unsigned __int128 uint128_t;
-
-// Uniform in [0, range): the high half of a 128-bit product; its bias, range / 2^64, is out of reach.
-SKETCHMIX_INLINE uint64_t below(uint64_t random, uint64_t range) {
-  return static_cast<uint64_t>((static_cast<uint128_t>(random) * range) >> 64);
+// Uniform in [0, range), from the high 52 bits: read as the mantissa of a number in [1, 2). All steps exist as
+// vector instructions, which a 128-bit product does not.
+SKETCHMIX_INLINE uint32_t below(uint64_t random, double range) {
+  const uint64_t bits = random >> 12 | uint64_t{0x3ff} << 52;
+  double unit;
+  std::memcpy(&unit, &bits, sizeof(unit));
+  return static_cast<uint32_t>(static_cast<int64_t>((unit - 1) * range));
 }
 
 class MaskDrawer {
  public:
-  // `bits` has one bit for each of the n_rotated coordinates, `kept` room for sketch_size + 4.
-  MaskDrawer(const Mask& mask, size_t n_rotated, uint64_t* bits, uint32_t* kept)
+  // `bits` has one bit for each of the n_rotated coordinates, `marks` a zero byte, `kept` room for
+  // sketch_size + 4, `drawn` for n_drawn().
+  MaskDrawer(const Mask& mask, size_t n_rotated, uint64_t* bits, uint8_t* marks, uint32_t* drawn, uint32_t* kept)
       : mask_(mask),
         n_free_(n_rotated - mask.n_shared),
         n_words_((n_rotated + 63) / 64),
-        n_kept_free_(mask.sketch_size - mask.n_shared),
-        inverted_(2 * n_kept_free_ > n_free_),
+        n_drawn_(n_drawn(mask, n_rotated)),
+        inverted_(n_drawn_ != mask.sketch_size - mask.n_shared),
         bits_(bits),
+        marks_(marks),
+        drawn_(drawn),
         kept_(kept) {}
+
+  // How many are drawn: those to keep among the free coordinates, or those to leave out, whichever are fewer.
+  static size_t n_drawn(const Mask& mask, size_t n_rotated) {
+    const size_t keep = mask.sketch_size - mask.n_shared, leave_out = n_rotated - mask.sketch_size;
+    return keep < leave_out ? keep : leave_out;
+  }
 
   // The kept coordinates of a row, sorted, in `kept`.
   void draw(size_t row) {
-    if (inverted_) {
-      fill(mask_.free, n_free_);  // draw those to leave out
-      floyd<false>(row, n_free_ - n_kept_free_);
-    } else {
-      std::memset(bits_, 0, n_words_ * sizeof(uint64_t));
-      floyd<true>(row, n_kept_free_);
-    }
-    for (size_t i = 0; i < mask_.n_shared; ++i) set(mask_.shared[i]);
+    draw_free(row);
+    std::memset(bits_, 0, n_words_ * sizeof(uint64_t));
+    for (size_t i = 0; i < mask_.n_shared; ++i) flip(mask_.shared[i]);
+    for (size_t i = 0; inverted_ && i < n_free_; ++i) flip(mask_.free[i]);
+    for (size_t i = 0; i < n_drawn_; ++i) flip(drawn_[i]);
     list();
   }
 
  private:
-  SKETCHMIX_INLINE void set(uint32_t p) { bits_[p >> 6] |= uint64_t{1} << (p & 63); }
-  SKETCHMIX_INLINE bool has(uint32_t p) const { return (bits_[p >> 6] >> (p & 63)) & 1; }
+  SKETCHMIX_INLINE void flip(uint32_t p) { bits_[p >> 6] ^= uint64_t{1} << (p & 63); }
 
-  void fill(const uint32_t* coordinates, size_t n) {
-    std::memset(bits_, 0, n_words_ * sizeof(uint64_t));
-    for (size_t i = 0; i < n; ++i) set(coordinates[i]);
-  }
-
-  // Robert Floyd's sampling without replacement: n draws, none repeated. Flips the bits that it draws.
-  template <bool flipped_is_set>
-  SKETCHMIX_INLINE void floyd(size_t row, size_t n) {
-    uint64_t counter = mix64(mask_.seed + (mask_.first_row + row) * golden_gamma);
-    for (size_t last = n_free_ - n; last < n_free_; ++last) {
-      counter += golden_gamma;
-      const uint32_t candidate = mask_.free[below(mix64(counter), last + 1)];
-      const uint32_t drawn = has(candidate) == flipped_is_set ? mask_.free[last] : candidate;
-      bits_[drawn >> 6] ^= uint64_t{1} << (drawn & 63);
+  // Robert Floyd's sampling without replacement: n draws, none repeated. Whether a coordinate was drawn before
+  // is asked of a byte of its own: in a bitmap nearly every question would wait for the answer before it.
+  SKETCHMIX_INLINE void draw_free(size_t row) {
+    const uint64_t counter = mix64(mask_.seed + (mask_.first_row + row) * golden_gamma);
+    const size_t first = n_free_ - n_drawn_;
+    for (size_t j = 0; j < n_drawn_; ++j)
+      drawn_[j] = below(mix64(counter + (j + 1) * golden_gamma), static_cast<double>(first + j + 1));
+    for (size_t j = 0; j < n_drawn_; ++j) {
+      const uint32_t candidate = mask_.free[drawn_[j]];
+      const uint32_t p = marks_[candidate] ? mask_.free[first + j] : candidate;
+      marks_[p] = 1;
+      drawn_[j] = p;
     }
+    for (size_t j = 0; j < n_drawn_; ++j) marks_[drawn_[j]] = 0;
   }
 
   // Four at a time and without a branch on how many a word holds: what is written past its last bit is
   // overwritten by the next word.
-  void list() {
+  SKETCHMIX_INLINE void list() {
     uint32_t* out = kept_;
     for (size_t w = 0; w < n_words_; ++w) {
       uint64_t word = bits_[w];
@@ -80,7 +86,7 @@ class MaskDrawer {
       int written = 0;
       do {
         for (int i = 0; i < 4; ++i) {
-          out[written + i] = base + (static_cast<uint32_t>(__builtin_ctzll(word | uint64_t{1} << 63)) & 63u);
+          out[written + i] = base + static_cast<uint32_t>(__builtin_ctzll(word | uint64_t{1} << 63));
           word &= word - 1;
         }
         written += 4;
@@ -90,10 +96,11 @@ class MaskDrawer {
   }
 
   const Mask& mask_;
-  size_t n_free_, n_words_, n_kept_free_;
+  size_t n_free_, n_words_, n_drawn_;
   bool inverted_;
   uint64_t* bits_;
-  uint32_t* kept_;
+  uint8_t* marks_;
+  uint32_t *drawn_, *kept_;
 };
 
 }  // namespace sketchmix::SKETCHMIX_LEVEL

@@ -56,12 +56,12 @@ struct Diagonal {
     const V d = deviation(block, x);
     return (d * d + load<V>(block + 2 * L)) + energy;
   }
-  static SKETCHMIX_INLINE void add(const T* block, V x, V r, T* sums) {
+  static SKETCHMIX_INLINE void add(const T* block, V x, V r, V* sums) {
     const V d = deviation(block, x);
     const V rd = r * d;
-    store(sums, load<V>(sums) + r);
-    store(sums + L, load<V>(sums + L) + rd);
-    store(sums + 2 * L, load<V>(sums + 2 * L) + rd * d);
+    sums[0] += r;
+    sums[1] += rd;
+    sums[2] += rd * d;
   }
 };
 
@@ -80,9 +80,9 @@ struct Spherical {
     const V d = deviation(block, x);
     return d * d + energy;
   }
-  static SKETCHMIX_INLINE void add(const T* block, V x, V r, T* sums) {
-    store(sums, load<V>(sums) + r);
-    store(sums + L, load<V>(sums + L) + r * deviation(block, x));
+  static SKETCHMIX_INLINE void add(const T* block, V x, V r, V* sums) {
+    sums[0] += r;
+    sums[1] += r * deviation(block, x);
   }
 };
 
@@ -91,9 +91,12 @@ template <class T>
 struct Batch {
   T* values;
   uint32_t* indices;
+  size_t q;
+
+  const T* row(size_t i) const { return values + i * q; }
+  const uint32_t* kept(size_t i) const { return indices + i * q; }
 
   void read(const SketchView& sketch, size_t first, size_t last) {
-    const size_t q = sketch.sketch_size;
     for (size_t i = first; i < last; ++i) {
       const ptrdiff_t value = static_cast<ptrdiff_t>(i) * sketch.value_stride;
       const ptrdiff_t index = static_cast<ptrdiff_t>(i) * sketch.index_stride;
@@ -116,6 +119,34 @@ struct Batch {
   template <class From, class To>
   static SKETCHMIX_INLINE void convert(const From* from, size_t n, To* to) {
     for (size_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
+  }
+};
+
+// A batch's entries in the order of their coordinates, and of the rows within each: a counting sort.
+template <class T>
+struct Transposed {
+  size_t n_features;
+  uint32_t* ends;  // n_features + 1: where each coordinate's entries end, after a zero
+  T* values;
+  uint32_t* rows;
+
+  uint32_t begin(size_t p) const { return ends[p]; }
+  uint32_t end(size_t p) const { return ends[p + 1]; }
+
+  void sort(const Batch<T>& batch, size_t n_rows) {
+    const size_t n = n_rows * batch.q;
+    std::memset(ends, 0, (n_features + 1) * sizeof(uint32_t));
+    // Counts, shifted by two places, become the places where the next entry of a coordinate goes, shifted by one.
+    for (size_t e = 0; e < n; ++e)
+      if (batch.indices[e] + 2 <= n_features) ++ends[batch.indices[e] + 2];
+    for (size_t p = 2; p <= n_features; ++p) ends[p] += ends[p - 1];
+    for (size_t i = 0; i < n_rows; ++i) {
+      for (size_t j = 0; j < batch.q; ++j) {
+        const uint32_t to = ends[batch.kept(i)[j] + 1]++;
+        values[to] = batch.row(i)[j];
+        rows[to] = static_cast<uint32_t>(i);
+      }
+    }
   }
 };
 
@@ -175,11 +206,19 @@ struct Table {
     for (int i = 0; i < B; ++i) store(out + (block + i) * L, even[i] + odd[i]);
   }
 
-  void energies(const T* x, const uint32_t* kept, size_t q, T* out) const {
+  // Energies of all rows of a batch, some blocks of components after the others: what the rows meet again and
+  // again is then a part of the table that the second-level cache holds.
+  void energies(const Batch<T>& batch, size_t n_rows, T* out) const {
     size_t block = 0;
-    for (; block + 4 <= lanes.n_blocks; block += 4) energies<4>(x, kept, q, block, out);
-    for (; block + 2 <= lanes.n_blocks; block += 2) energies<2>(x, kept, q, block, out);
-    if (block < lanes.n_blocks) energies<1>(x, kept, q, block, out);
+    for (; block + 4 <= lanes.n_blocks; block += 4) energies<4>(batch, n_rows, block, out);
+    for (; block + 2 <= lanes.n_blocks; block += 2) energies<2>(batch, n_rows, block, out);
+    if (block < lanes.n_blocks) energies<1>(batch, n_rows, block, out);
+  }
+
+  template <int B>
+  void energies(const Batch<T>& batch, size_t n_rows, size_t block, T* out) const {
+    for (size_t i = 0; i < n_rows; ++i)
+      energies<B>(batch.row(i), batch.kept(i), batch.q, block, out + i * lanes.padded());
   }
 
   // log weight + log density, in place of energies.
@@ -188,6 +227,34 @@ struct Table {
     for (size_t k = 0; k < lanes.padded(); k += L)
       store(row + k, load<V>(row + k) * load<V>(scale.part(0) + k) + load<V>(constant.part(0) + k));
   }
+};
+
+// Sum of w log t. The logarithm of a product of t's takes the place of a logarithm for each row: with t at most
+// the number of components, eight factors stay far from the largest double.
+class LogSum {
+ public:
+  SKETCHMIX_INLINE void add(double t, double weight) {
+    if (weight != 1) {
+      sum_ += weight * std::log(t);
+      return;
+    }
+    product_ *= t;
+    if (++n_factors_ == 8) flush();
+  }
+  double total() {
+    flush();
+    return sum_;
+  }
+
+ private:
+  void flush() {
+    sum_ += std::log(product_);
+    product_ = 1;
+    n_factors_ = 0;
+  }
+
+  double sum_ = 0, product_ = 1;
+  int n_factors_ = 0;
 };
 
 // A shard's sums, and their addition to the totals.
@@ -200,50 +267,92 @@ struct Sums {
   T* records;        // P records of F::n_sums
   double* size;      // K: sum of r
   double* energies;  // K: sum of r times the energy
-  double log_likelihood = 0;
+  double highest = 0;  // sum of the rows' largest log densities
+  LogSum totals{};     // and of the logarithms of what all components are, beside the largest
 
-  // Blocks of components that share nothing with the row are passed over: their responsibilities, 2^-28 and
-  // less, are below what the sums could hold.
-  SKETCHMIX_INLINE void add_row(const T* x, const uint32_t* kept, size_t q, const T* r) {
-    for (size_t block = 0; block < table.lanes.n_blocks; ++block) {
-      const V rb = load<V>(r + block * L);
-      if (table.lanes.n_blocks > 1 && max_lanes<T, L>(rb) < T(3.7252902984619140625e-9)) continue;
-      const T* const base = table.records.part(0) + block * L * F::n_parameters;
-      T* const sums = records + block * L * F::n_sums;
-      for (size_t j = 0; j < q; ++j)
-        F::add(base + kept[j] * table.record, splat<T, L>(x[j]), rb, sums + kept[j] * record);
+  const T* parameters(size_t p, size_t block) const { return table.at(p) + block * L * F::n_parameters; }
+  T* at(size_t p, size_t block) const { return records + p * record + block * L * F::n_sums; }
+
+  // One block of components: row by row, each entry to its coordinate's record.
+  void add_rows(const Batch<T>& batch, size_t n_rows, const T* r) {
+    for (size_t i = 0; i < n_rows; ++i) {
+      const V ri = load<V>(r + i * L);
+      for (size_t j = 0; j < batch.q; ++j) {
+        const size_t p = batch.kept(i)[j];
+        V sums[F::n_sums];
+        load_all<1>(at(p, 0), sums);
+        F::add(parameters(p, 0), splat<T, L>(batch.row(i)[j]), ri, sums);
+        store_all<1>(at(p, 0), sums);
+      }
     }
   }
 
-  // In place: log densities become responsibilities times the row's weight. Returns the row's log-likelihood.
-  SKETCHMIX_INLINE double soft(T* row, T weight) {
+  // Several blocks: the tables no longer fit the caches, so coordinate by coordinate, whose sums and parameters
+  // stay in registers while the batch's entries there go by.
+  void add_coordinates(const Transposed<T>& batch, const T* r) {
+    for (size_t p = 0; p < batch.n_features; ++p) {
+      size_t block = 0;
+      for (; block + 4 <= table.lanes.n_blocks; block += 4) add_coordinate<4>(batch, p, block, r);
+      for (; block + 2 <= table.lanes.n_blocks; block += 2) add_coordinate<2>(batch, p, block, r);
+      if (block < table.lanes.n_blocks) add_coordinate<1>(batch, p, block, r);
+    }
+  }
+
+  template <int B>
+  SKETCHMIX_INLINE void add_coordinate(const Transposed<T>& batch, size_t p, size_t block, const T* r) {
+    V sums[B * F::n_sums];
+    load_all<B>(at(p, block), sums);
+    for (uint32_t e = batch.begin(p); e < batch.end(p); ++e) {
+      const V x = splat<T, L>(batch.values[e]);
+      const T* const re = r + batch.rows[e] * table.lanes.padded() + block * L;
+#pragma GCC unroll 4
+      for (int i = 0; i < B; ++i)
+        F::add(parameters(p, block + i), x, load<V>(re + i * L), sums + i * F::n_sums);
+    }
+    store_all<B>(at(p, block), sums);
+  }
+
+  template <int B>
+  static SKETCHMIX_INLINE void load_all(const T* from, V* sums) {
+#pragma GCC unroll 16
+    for (int i = 0; i < B * F::n_sums; ++i) sums[i] = load<V>(from + i * L);
+  }
+
+  template <int B>
+  static SKETCHMIX_INLINE void store_all(T* to, const V* sums) {
+#pragma GCC unroll 16
+    for (int i = 0; i < B * F::n_sums; ++i) store(to + i * L, sums[i]);
+  }
+
+  // In place: log densities become responsibilities times the row's weight.
+  SKETCHMIX_INLINE void soft(T* row, double weight) {
     const size_t n = table.lanes.padded();
     V top = load<V>(row);
     for (size_t k = L; k < n; k += L) top = maximum(top, load<V>(row + k));
-    const T highest = max_lanes<T, L>(top);
+    const T largest = max_lanes<T, L>(top);
     V sum = {};
     for (size_t k = 0; k < n; k += L) {
-      const V e = exp_nonpositive<T, L>(load<V>(row + k) - highest);
+      const V e = exp_nonpositive<T, L>(load<V>(row + k) - largest);
       store(row + k, e);
       sum += e;
     }
     const T total = sum_lanes<T, L>(sum);
-    const T factor = weight / total;
+    const T factor = static_cast<T>(weight) / total;
     for (size_t k = 0; k < n; k += L) store(row + k, load<V>(row + k) * factor);
-    return static_cast<double>(highest) + std::log(static_cast<double>(total));
+    highest += weight * static_cast<double>(largest);
+    totals.add(static_cast<double>(total), weight);
   }
 
   // The same with all of the row given to its densest component (the first of equals).
-  SKETCHMIX_INLINE double hard(T* row, T weight) {
+  SKETCHMIX_INLINE void hard(T* row, double weight) {
     size_t best = 0;
     for (size_t k = 1; k < table.lanes.n_components; ++k)
       if (row[k] > row[best]) best = k;
-    const double highest = static_cast<double>(row[best]);
-    for (size_t k = 0; k < table.lanes.padded(); ++k) row[k] = k == best ? weight : T(0);
-    return highest;
+    highest += weight * static_cast<double>(row[best]);
+    for (size_t k = 0; k < table.lanes.padded(); ++k) row[k] = k == best ? static_cast<T>(weight) : T(0);
   }
 
-  void add_to(const Gaussians& g, const Moments& total) const {
+  void add_to(const Gaussians& g, const Moments& total) {
     const size_t n = g.n_components;
     for (size_t p = 0; p < g.n_features; ++p) {
       const T* const sums = records + p * record;
@@ -274,21 +383,23 @@ struct Sums {
       total.size[k] += size[k];
       if constexpr (!F::per_coordinate) total.second[k] += energies[k];
     }
-    *total.log_likelihood += log_likelihood;
+    *total.log_likelihood += highest + totals.total();
   }
 
   void clear(size_t n_features) {
     std::memset(static_cast<void*>(records), 0, n_features * record * sizeof(T));
     std::memset(static_cast<void*>(size), 0, table.lanes.padded() * sizeof(double));
     std::memset(static_cast<void*>(energies), 0, table.lanes.padded() * sizeof(double));
-    log_likelihood = 0;
+    highest = 0;
+    totals = {};
   }
 };
 
-// Few enough rows that a batch stays in the first-level cache.
-size_t rows_of_batch(size_t sketch_size, size_t padded_components) {
-  const size_t rows = 4096 / (sketch_size + padded_components);
-  return rows < 1 ? 1 : rows > 64 ? 64 : rows;
+// One block of components: a batch stays in the first-level cache. Several: its responsibilities stay in the
+// second, and each coordinate meets enough entries to be worth its registers.
+size_t rows_of_batch(size_t sketch_size, size_t n_blocks, size_t padded) {
+  const size_t rows = n_blocks == 1 ? 2048 / sketch_size : 65536 / (sketch_size + padded);
+  return rows < 1 ? 1 : rows > 512 ? 512 : rows;
 }
 
 template <template <class, int> class Family, class T, int L>
@@ -298,18 +409,24 @@ void statistics(const StatisticsTask& task, int n_threads) {
   const size_t n_parts = static_cast<size_t>(n_threads);
   const Table<Family, T, L> table(task.gaussians, q);
   const size_t padded = table.lanes.padded();
-  const size_t batch_rows = rows_of_batch(q, padded);
+  const size_t batch_rows = rows_of_batch(q, table.lanes.n_blocks, padded);
   const size_t record = table.lanes.record(Family<T, L>::n_sums);
   Scratch<T> values(n_parts, batch_rows * q), densities(n_parts, batch_rows * padded), row_energies(n_parts, padded);
   Scratch<uint32_t> indices(n_parts, batch_rows * q);
+  const bool by_coordinate = table.lanes.n_blocks > 1;
+  const size_t n_sorted = by_coordinate ? batch_rows * q : 0;
+  Scratch<T> sorted_values(n_parts, n_sorted);
+  Scratch<uint32_t> sorted_rows(n_parts, n_sorted), ends(n_parts, task.gaussians.n_features + 1);
   Scratch<T> records(n_parts, task.gaussians.n_features * record);
   Scratch<double> sizes(n_parts, padded), energies(n_parts, padded);
 
 #pragma omp parallel num_threads(n_threads)
   {
     const size_t thread = static_cast<size_t>(omp_get_thread_num());
-    Batch<T> batch{values.part(thread), indices.part(thread)};
+    Batch<T> batch{values.part(thread), indices.part(thread), q};
     Sums<Family, T, L> sums{table, record, records.part(thread), sizes.part(thread), energies.part(thread)};
+    Transposed<T> transposed{task.gaussians.n_features, ends.part(thread), sorted_values.part(thread),
+                             sorted_rows.part(thread)};
     T* const density = densities.part(thread);
     T* const energy = row_energies.part(thread);
 #pragma omp for ordered schedule(dynamic, 1)
@@ -319,24 +436,25 @@ void statistics(const StatisticsTask& task, int n_threads) {
       for (size_t first = begin; first < end; first += batch_rows) {
         const size_t last = first + batch_rows < end ? first + batch_rows : end;
         batch.read(sketch, first, last);
-        for (size_t i = 0; i < last - first; ++i)
-          table.energies(batch.values + i * q, batch.indices + i * q, q, density + i * padded);
+        table.energies(batch, last - first, density);
         for (size_t i = 0; i < last - first; ++i) {
           T* const row = density + i * padded;
           const double weight = task.sample_weight ? task.sample_weight[first + i] : 1;
           if constexpr (!Family<T, L>::per_coordinate) std::memcpy(energy, row, padded * sizeof(T));
           table.to_log_density(row);
-          const double log_density =
-              task.hard ? sums.hard(row, static_cast<T>(weight)) : sums.soft(row, static_cast<T>(weight));
-          sums.log_likelihood += weight * log_density;
+          task.hard ? sums.hard(row, weight) : sums.soft(row, weight);
           for (size_t k = 0; k < padded; ++k) {
             sums.size[k] += static_cast<double>(row[k]);
             if constexpr (!Family<T, L>::per_coordinate)
               sums.energies[k] += static_cast<double>(row[k]) * static_cast<double>(energy[k]);
           }
         }
-        for (size_t i = 0; i < last - first; ++i)
-          sums.add_row(batch.values + i * q, batch.indices + i * q, q, density + i * padded);
+        if (by_coordinate) {
+          transposed.sort(batch, last - first);
+          sums.add_coordinates(transposed, density);
+        } else {
+          sums.add_rows(batch, last - first, density);
+        }
       }
 #pragma omp ordered
       sums.add_to(task.gaussians, task.moments);
@@ -352,21 +470,29 @@ void log_density(const DensityTask& task, int n_threads) {
   const size_t n_components = task.gaussians.n_components;
   const size_t n_parts = static_cast<size_t>(n_threads);
   const Table<Family, T, L> table(task.gaussians, q);
-  Scratch<T> values(n_parts, q), densities(n_parts, table.lanes.padded());
-  Scratch<uint32_t> indices(n_parts, q);
+  const size_t padded = table.lanes.padded();
+  const size_t batch_rows = rows_of_batch(q, table.lanes.n_blocks, padded);
+  const size_t n_batches = (sketch.n_rows + batch_rows - 1) / batch_rows;
+  Scratch<T> values(n_parts, batch_rows * q), densities(n_parts, batch_rows * padded);
+  Scratch<uint32_t> indices(n_parts, batch_rows * q);
 
 #pragma omp parallel num_threads(n_threads)
   {
     const size_t thread = static_cast<size_t>(omp_get_thread_num());
-    Batch<T> batch{values.part(thread), indices.part(thread)};
-    T* const row = densities.part(thread);
+    Batch<T> batch{values.part(thread), indices.part(thread), q};
+    T* const density = densities.part(thread);
 #pragma omp for schedule(static)
-    for (size_t i = 0; i < sketch.n_rows; ++i) {
-      batch.read(sketch, i, i + 1);
-      table.energies(batch.values, batch.indices, q, row);
-      table.to_log_density(row);
-      for (size_t k = 0; k < n_components; ++k)
-        task.log_density[i * n_components + k] = static_cast<double>(row[k]);
+    for (size_t b = 0; b < n_batches; ++b) {
+      const size_t first = b * batch_rows;
+      const size_t last = first + batch_rows < sketch.n_rows ? first + batch_rows : sketch.n_rows;
+      batch.read(sketch, first, last);
+      table.energies(batch, last - first, density);
+      for (size_t i = first; i < last; ++i) {
+        T* const row = density + (i - first) * padded;
+        table.to_log_density(row);
+        for (size_t k = 0; k < n_components; ++k)
+          task.log_density[i * n_components + k] = static_cast<double>(row[k]);
+      }
     }
   }
 }

@@ -153,6 +153,12 @@ void store_indices(const uint32_t* kept, size_t n, void* indices, Index type, si
   }
 }
 
+// The next row is on its way while this one is worked on; the hardware's own prefetcher stops at each page.
+template <class T>
+SKETCHMIX_INLINE void prefetch(const T* row, size_t n) {
+  for (size_t j = 0; j < n; j += cache_line / sizeof(T)) __builtin_prefetch(row + j);
+}
+
 template <class T>
 void sketch(const SketchTask<T>& task, int n_threads) {
   const Rotation<T>& rotation = task.rotation;
@@ -164,6 +170,8 @@ void sketch(const SketchTask<T>& task, int n_threads) {
   Scratch<T> finished(n_parts, n_kept + margin);
   Scratch<uint32_t> kept(n_parts, n_kept + margin);
   Scratch<uint64_t> bits(n_parts, (rotation.n_rotated + 63) / 64);
+  Scratch<uint8_t> marks(n_parts, rotation.n_rotated);
+  Scratch<uint32_t> drawn(n_parts, MaskDrawer::n_drawn(task.mask, rotation.n_rotated));
 
 #pragma omp parallel num_threads(n_threads)
   {
@@ -172,10 +180,12 @@ void sketch(const SketchTask<T>& task, int n_threads) {
     T* const mixed = rotation.mix ? row + laid_out : row;
     T* const out = finished.part(thread);
     uint32_t* const list = kept.part(thread);
-    MaskDrawer drawer(task.mask, rotation.n_rotated, bits.part(thread), list);
+    MaskDrawer drawer(task.mask, rotation.n_rotated, bits.part(thread), marks.part(thread),
+                      drawn.part(thread), list);
 #pragma omp for schedule(static)
     for (size_t i = 0; i < task.n_rows; ++i) {
       const T* const raw = task.rows + static_cast<ptrdiff_t>(i) * task.row_stride;
+      if (i + 1 < task.n_rows && rotation.lead != 0) prefetch(raw + task.row_stride, rotation.n_features);
       drawer.draw(i);
       if (rotation.lead == 0) {
         for (size_t j = 0; j < n_kept; ++j) out[j] = raw[list[j]];

@@ -89,24 +89,33 @@ SKETCHMIX_INLINE Vec<T, L> sum_each(Vec<T, L>* v, std::integer_sequence<int, lan
   return v[0];
 }
 
-// Signs, order and layout: the row as `lead` runs of whole vectors, zero beyond each run's end.
+// `n` entries of the row in their places, with their signs.
+template <class T>
+SKETCHMIX_INLINE void place(const Rotation<T>& rotation, const T* __restrict row, size_t first, size_t n,
+                            T* __restrict out) {
+  const T* __restrict const signs = rotation.signs;
+  if (rotation.order) {
+    const uint32_t* __restrict const order = rotation.order + first;
+    for (size_t j = 0; j < n; ++j) out[j] = row[order[j]] * signs[order[j]];
+  } else {
+    for (size_t j = 0; j < n; ++j) out[j] = row[first + j] * signs[first + j];
+  }
+}
+
+// The row as `lead` runs of whole vectors, zero beyond each run's end and beyond the row's.
 template <class T>
 void lay_out(const Rotation<T>& rotation, const T* row, T* out) {
-  size_t p = 0;
-  for (size_t h = 0; h < rotation.lead; ++h, out += rotation.stride) {
-    const size_t n = p >= rotation.n_features                  ? 0
-                     : p + rotation.run > rotation.n_features ? rotation.n_features - p
-                                                              : rotation.run;
-    if (rotation.order) {
-      for (size_t j = 0; j < n; ++j) {
-        const uint32_t from = rotation.order[p + j];
-        out[j] = row[from] * rotation.signs[from];
-      }
-    } else {
-      for (size_t j = 0; j < n; ++j) out[j] = row[p + j] * rotation.signs[p + j];
-    }
-    for (size_t j = n; j < rotation.stride; ++j) out[j] = 0;
-    p += n;
+  const size_t run = rotation.run, stride = rotation.stride, n_features = rotation.n_features;
+  if (run == stride) {
+    place(rotation, row, 0, n_features, out);
+    for (size_t j = n_features; j < rotation.lead * run; ++j) out[j] = 0;
+    return;
+  }
+  for (size_t first = 0; first < rotation.lead * run; first += run, out += stride) {
+    const size_t left = first < n_features ? n_features - first : 0;
+    const size_t n = left < run ? left : run;
+    place(rotation, row, first, n, out);
+    for (size_t j = n; j < stride; ++j) out[j] = 0;
   }
 }
 

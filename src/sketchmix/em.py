@@ -51,7 +51,12 @@ class Problem:
 
     @classmethod
     def of(
-        cls, family: AxisAligned, sketch: Sketch, sample_weight: Array | None, n_components: int, reg_covar: float
+        cls,
+        family: AxisAligned,
+        sketch: Sketch,
+        sample_weight: Array | None,
+        n_components: int,
+        reg_covar: float,
     ) -> Problem:
         """The problem, with what all rows together say about its scale."""
         variances = pooled_variances(sketch, sample_weight)

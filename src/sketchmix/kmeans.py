@@ -41,7 +41,7 @@ class Lloyd:
             moments = assign(self.sketch, centers, self.sample_weight)
             inertia = moments.second.sum() * self.sketch.scale
             if verbose:
-                print(f"iteration {iteration}: inertia {inertia:.6g}")  # noqa: T201
+                print(f"iteration {iteration}: inertia {inertia:.6g}")
             moved = self._relocate(centers + mean_of(moments.first, moments.count, 0.0), moments.size)
             shift, centers = ((moved - centers) ** 2).sum(), moved
             if shift <= tol:
@@ -284,10 +284,14 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Sk
         ndarray of shape (n_samples, n_clusters)
             Euclidean distances; of a sketch, estimates scaled by P/Q.
         """
-        return np.sqrt(np.concatenate(list(self._squared_distances(X))))
+        distances: Array = np.sqrt(np.concatenate(list(self._squared_distances(X))))
+        return distances
 
     def score(
-        self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None  # noqa: ARG002
+        self,
+        X: ArrayLike | Sketch,
+        y: object = None,  # noqa: ARG002
+        sample_weight: ArrayLike | None = None,
     ) -> float:
         """Minus the sum of the rows' squared distances to their centers.
 

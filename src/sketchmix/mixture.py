@@ -16,7 +16,7 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sketchmix import em, validation
 from sketchmix.base import SketchEstimator
 from sketchmix.families import FAMILIES
-from sketchmix.moments import Moments, Parameters, add_up, dense_block
+from sketchmix.moments import Moments, Parameters, dense_block
 from sketchmix.parameters import has_transform_parameter
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch, Sketcher
@@ -224,13 +224,11 @@ class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
         """
         validation.check_fitted(self, "weights_")
         labels: list[Array] = []
-        total: Moments | None = None
+        total = Moments.of_nothing(self._parameters)
         for rotated in self._rotated(Rows(self, X, reset=False)):
             block = dense_block(rotated)
-            moments = add_up(block, self._parameters, None)
-            total = moments if total is None else total + moments
+            total += self._family.statistics(block, self._parameters, None)
             labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
-        assert total is not None
         self._set_parameters(self._family.maximise(total, self._parameters, self.reg_covar, self._floor))
         self.labels_ = np.concatenate(labels)
         return self
@@ -421,7 +419,7 @@ class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
     def _report(self) -> Any:
         if not self.verbose:
             return None
-        return lambda n, bound: print(f"iteration {n}: log-likelihood of a row {bound:.6f}")  # noqa: T201
+        return lambda n, bound: print(f"iteration {n}: log-likelihood of a row {bound:.6f}")
 
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
         self._set_parameters(result.parameters)

@@ -5,7 +5,7 @@ These functions are the only callers of the core's EM kernels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,6 +60,13 @@ class Moments:
     first: Array  # (P, K)
     second: Array  # shaped like the variances
 
+    @classmethod
+    def of_nothing(cls, parameters: Parameters) -> Moments:
+        """The sums over no rows."""
+        zeros = np.zeros_like
+        means, variances = parameters.means, parameters.variances
+        return cls(0.0, zeros(parameters.weights), zeros(means), zeros(means), zeros(variances))
+
     def __add__(self, other: Moments) -> Moments:
         return Moments(
             self.log_likelihood + other.log_likelihood,
@@ -74,8 +81,7 @@ def add_up(block: Block, parameters: Parameters, sample_weight: Array | None, *,
     """The E-step and its sums in one pass; with `hard`, each row belongs to its densest component alone."""
     n, q = block.values.shape
     p, k = parameters.means.shape
-    size, count, first = np.zeros(k), np.zeros((p, k)), np.zeros((p, k))
-    second = np.zeros_like(parameters.variances)
+    sums = Moments.of_nothing(parameters)
     log_likelihood = _core.statistics(
         block.values,
         block.indices,
@@ -86,12 +92,12 @@ def add_up(block: Block, parameters: Parameters, sample_weight: Array | None, *,
         hard,
         in_double(block, k),
         n_shards(n, q, p),
-        size,
-        count,
-        first,
-        second,
+        sums.size,
+        sums.count,
+        sums.first,
+        sums.second,
     )
-    return Moments(log_likelihood, size, count, first, second)
+    return replace(sums, log_likelihood=log_likelihood)
 
 
 def log_density(block: Block, parameters: Parameters) -> Array:

@@ -56,7 +56,8 @@ class Rotation(ABC):
 
     def inverse(self, Y: Array) -> Array:
         """Bring rotated rows back; the transpose of `forward`."""
-        return self._unmix(Y) * self.signs.astype(Y.dtype)
+        rows: Array = self._unmix(Y) * self.signs.astype(Y.dtype)
+        return rows
 
     @abstractmethod
     def variances(self, rotated: Array) -> Array:
@@ -104,10 +105,10 @@ class HadamardRotation(Rotation):
     name = "hadamard"
 
     @cached_property
-    def n_rotated(self) -> int:  # type: ignore[override]
+    def n_rotated(self) -> int:
         if odd_part(self.n_features) <= LARGEST_ODD:
             return self.n_features
-        step = 2 ** ceil(log2(self.n_features / LARGEST_ODD))
+        step = 1 << ceil(log2(self.n_features / LARGEST_ODD))
         return ceil(self.n_features / step) * step
 
     @cached_property
@@ -160,7 +161,7 @@ class HadamardRotation(Rotation):
             vectors = whole_vectors(self.n_rotated // lead) / LANES
             return lead * vectors * (2 + log2(lead)) + sketch_size * (3 + 1.5 * vectors)
 
-        leads = [2**i for i in range(int(log2(self.n_rotated // odd)) + 1)]
+        leads = [1 << i for i in range(int(log2(self.n_rotated // odd)) + 1)]
         fitting = [lead for lead in leads if (self.n_rotated // lead) ** 2 <= LARGEST_TABLE]
         return min(fitting, key=vector_operations)
 
@@ -180,7 +181,8 @@ class CosineRotation(Rotation):
         doubled[:, 2 * low] += rotated[:, low]
         doubled[:, 2 * n - 2 * high] -= rotated[:, high]
         series = scipy.fft.dct(doubled, type=3, axis=1) / 2
-        return rotated.mean(axis=1, keepdims=True) + series / n
+        variances: Array = rotated.mean(axis=1, keepdims=True) + series / n
+        return variances
 
     def _mix(self, X: Array) -> Array:
         return scipy.fft.dct(X, type=2, norm="ortho", axis=1)
@@ -211,7 +213,8 @@ class FourierRotation(Rotation):
         # H_kj^2 = (1 + sin(4 pi k j / P)) / P.
         n = self.n_features
         sines = -scipy.fft.fft(rotated, axis=1).imag
-        return rotated.mean(axis=1, keepdims=True) + sines[:, 2 * np.arange(n) % n] / n
+        variances: Array = rotated.mean(axis=1, keepdims=True) + sines[:, 2 * np.arange(n) % n] / n
+        return variances
 
     def _mix(self, X: Array) -> Array:
         n = self.n_features

@@ -39,7 +39,10 @@ class Candidates:
         positions = np.empty(0, int)
         if sketch.reservoir is not None:
             useful = weight[sketch.reservoir.positions] > 0
-            points, positions = sketch.reservoir.rows[useful].astype(float), sketch.reservoir.positions[useful]
+            points, positions = (
+                sketch.reservoir.rows[useful].astype(float),
+                sketch.reservoir.positions[useful],
+            )
         if len(points) < least:
             others = np.setdiff1d(np.flatnonzero(weight), positions)[: 4 * least]
             points = np.concatenate([points, completed_rows(sketch, others)])
@@ -84,8 +87,8 @@ class Candidates:
     def _draw(self, mass: Array, u: Array) -> Array:
         """Positions drawn with probability proportional to `mass` (to the weights where there is none left)."""
         cumulative = np.cumsum(mass if mass.any() else self.weights)
-        drawn = np.searchsorted(cumulative, u * cumulative[-1], side="right")
-        return np.minimum(drawn, len(mass) - 1)
+        drawn: Array = np.searchsorted(cumulative, u * cumulative[-1], side="right")
+        return drawn.clip(max=len(mass) - 1)
 
 
 def squared_distances_to(centred: Array, norms: Array, picked: Any) -> Array:
@@ -93,7 +96,8 @@ def squared_distances_to(centred: Array, norms: Array, picked: Any) -> Array:
     products = centred @ centred[picked].T
     distances: Array = np.maximum(norms[:, None] - 2 * products + norms[picked], 0)
     # What rounding leaves of the distance to itself must not be drawn.
-    return np.where(distances <= 1e-12 * (norms[:, None] + norms[picked]), 0, distances)
+    distances[distances <= 1e-12 * (norms[:, None] + norms[picked])] = 0
+    return distances
 
 
 def completed_rows(sketch: Sketch, which: Array) -> Array:

@@ -230,7 +230,7 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
         self.rotation_ = ROTATIONS[self.transform_](rows.n_features, signs)
         self.signs_ = self.rotation_.signs
         self.shared_indices_ = np.sort(rng.permutation(self.n_rotated_)[:n_shared]).astype(np.uint32)
-        self._tables = None
+        self._tables: _core.Rotation | None = None
         return self
 
     def transform_rows(self, rows: Rows, first_row: int) -> Sketch:
@@ -264,8 +264,8 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
     def _kernel_tables(self) -> _core.Rotation | None:
         """What the core needs; None where a library transforms whole rows better."""
         if self._tables is None:
-            self._tables = (self.rotation_.tables(self.sketch_size_),)
-        return self._tables[0]
+            self._tables = self.rotation_.tables(self.sketch_size_)
+        return self._tables
 
     def _reservoir(self, rows: Rows, first_row: int) -> Reservoir:
         dtype = rows.float_dtype
@@ -407,7 +407,9 @@ class Sketch:
         if not isinstance(rows, slice):
             rows = np.asarray(rows)
             if rows.ndim != 1:
-                raise TypeError("a Sketch is indexed by a slice, a mask or a 1-d array of rows, as in sketch[a:b].")
+                raise TypeError(
+                    "a Sketch is indexed by a slice, a mask or a 1-d array of rows, as in sketch[a:b]."
+                )
         which = np.arange(self.n_samples)[rows]
         return self._trusted(self._values[rows], self._indices[rows], self._sketcher, self._reservoir_of(which))
 
@@ -499,7 +501,11 @@ class Sketch:
         single = kept_free / n_free if n_free else 1.0
         pair = single * (kept_free - 1) / (n_free - 1) if n_free > 1 else 1.0
         sums = np.zeros(rotation.n_features)
-        squares, free_squares, diagonal = np.zeros_like(sums), np.zeros_like(sums), np.zeros(rotation.n_rotated)
+        squares, free_squares, diagonal = (
+            np.zeros_like(sums),
+            np.zeros_like(sums),
+            np.zeros(rotation.n_rotated),
+        )
         for first in range(0, self.n_samples, UNROTATED_ROWS):
             rows = np.s_[first : first + UNROTATED_ROWS]
             indices = self._indices[rows].astype(np.intp)
@@ -591,7 +597,9 @@ def joined_reservoir(sketches: list[Sketch]) -> Reservoir | None:
     parts = [s.reservoir for s in sketches]
     if any(part is None for part in parts):
         return None
-    held = [part._replace(positions=part.positions + start) for part, start in zip(parts, starts, strict=False) if part]
+    held = [
+        part._replace(positions=part.positions + start) for part, start in zip(parts, starts, strict=False) if part
+    ]
     together = Reservoir(*(np.concatenate(columns) for columns in zip(*held, strict=True)))
     return together.smallest(reservoir_size(together.rows.shape[1], together.rows.dtype, int(starts[-1])))
 

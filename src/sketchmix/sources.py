@@ -72,11 +72,15 @@ class Rows:
         """Some rows as an array of `dtype` with contiguous rows."""
         rows = self._rows
         if is_frame(rows):
-            part = check_array(rows.iloc[which] if hasattr(rows, "iloc") else rows[which], dtype=dtype, ensure_all_finite=False)
+            part = check_array(
+                rows.iloc[which] if hasattr(rows, "iloc") else rows[which],
+                dtype=dtype,
+                ensure_all_finite=False,
+            )
         else:
             part = rows[which]
         if scipy.sparse.issparse(part):
-            part = part.toarray()
+            part = part.toarray()  # type: ignore[attr-defined]
         part = np.asarray(part, dtype=dtype)
         return part if has_contiguous_rows(part) else np.ascontiguousarray(part)
 

@@ -48,12 +48,12 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> str:
 def check_dtype(dtype: Any) -> np.dtype[Any]:
     """The type in which a sketch stores its values."""
     try:
-        name = np.dtype(dtype).name
+        checked: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
-        name = ""
-    if name not in SKETCH_DTYPES:
+        checked = np.dtype(object)
+    if checked.name not in SKETCH_DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(map(repr, SKETCH_DTYPES))}; got {dtype!r}.")
-    return np.dtype(name)
+    return checked
 
 
 def check_sketch_size(sketch_size: object, n_features: int) -> int:
@@ -197,7 +197,9 @@ def check_joinable(sketches: list[Sketch]) -> None:
                 f"sketch {i} was made by another sketcher than sketch 0; make all parts with one fitted Sketcher."
             )
         if other.values.dtype != first.values.dtype:
-            raise ValueError(f"sketch {i} has dtype {other.values.dtype}, sketch 0 {first.values.dtype}; use one dtype.")
+            raise ValueError(
+                f"sketch {i} has dtype {other.values.dtype}, sketch 0 {first.values.dtype}; use one dtype."
+            )
 
 
 def check_indices(indices: Array, n_rotated: int) -> None:

@@ -166,12 +166,14 @@ void sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t f
   mask.n_shared = shared.size();
   mask.free = free.data();
   require(rows.shape(1) == rotation.n_features(), "rows are of another width than the rotation");
-  require(values.shape(0) == rows.shape(0) && indices.shape(0) == rows.shape(0) && indices.shape(1) == values.shape(1),
-          "values and indices must be n_rows x sketch_size");
+  require(
+      values.shape(0) == rows.shape(0) && indices.shape(0) == rows.shape(0) && indices.shape(1) == values.shape(1),
+      "values and indices must be n_rows x sketch_size");
   require(shared.size() + free.size() == rotation.n_rotated() && mask.n_shared <= mask.sketch_size &&
               mask.sketch_size <= rotation.n_rotated(),
           "shared and free coordinates must be those of the rotation");
-  for (size_t i = 0; i < shared.size(); ++i) require(shared.data()[i] < rotation.n_rotated(), "shared out of range");
+  for (size_t i = 0; i < shared.size(); ++i)
+    require(shared.data()[i] < rotation.n_rotated(), "shared out of range");
   for (size_t i = 0; i < free.size(); ++i) require(free.data()[i] < rotation.n_rotated(), "free out of range");
   const auto run = [&](auto task, auto kernel) {
     task.mask = mask;
@@ -246,8 +248,8 @@ double statistics(Rows values, Rows indices, std::optional<Array<double>> sample
   return log_likelihood;
 }
 
-void log_density(Rows values, Rows indices, Array<double> log_weights, Array<double> means, Array<double> variances,
-                 bool double_precision, Output<double> out) {
+void log_density(Rows values, Rows indices, Array<double> log_weights, Array<double> means,
+                 Array<double> variances, bool double_precision, Output<double> out) {
   DensityTask task;
   task.sketch = view(values, indices);
   task.gaussians = gaussians(log_weights, means, variances);

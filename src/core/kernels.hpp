@@ -15,18 +15,18 @@ enum class Index { uint16, uint32 };
 // is then finished by `terms` short dot products with a run. Entries that are not kept are never finished.
 template <class T>
 struct Rotation {
-  size_t n_features = 0;      // entries of a raw row
-  size_t n_rotated = 0;       // entries of a rotated row
-  size_t lead = 0;            // 0: no rotation, the kept entries are copied
-  size_t run = 0;             // entries of a run
-  size_t stride = 0;          // of a run in the scratch: `run` rounded up to whole vectors
-  size_t terms = 0;           // dot products that finish one kept entry
-  const T* signs = nullptr;             // n_features
-  const uint32_t* order = nullptr;      // n_features: the raw entry that each place of the layout takes; or null
-  const T* mix = nullptr;               // lead x lead, or null for butterflies
-  const uint32_t* segment = nullptr;    // n_rotated x terms: where in the scratch the run starts
+  size_t n_features = 0;                  // entries of a raw row
+  size_t n_rotated = 0;                   // entries of a rotated row
+  size_t lead = 0;                        // 0: no rotation, the kept entries are copied
+  size_t run = 0;                         // entries of a run
+  size_t stride = 0;                      // of a run in the scratch: `run` rounded up to whole vectors
+  size_t terms = 0;                       // dot products that finish one kept entry
+  const T* signs = nullptr;               // n_features
+  const uint32_t* order = nullptr;        // n_features: the raw entry that each place of the layout takes; or null
+  const T* mix = nullptr;                 // lead x lead, or null for butterflies
+  const uint32_t* segment = nullptr;      // n_rotated x terms: where in the scratch the run starts
   const uint32_t* coefficient = nullptr;  // n_rotated x terms: where in `coefficients` the row starts
-  const T* coefficients = nullptr;      // rows of `stride` entries, zero beyond `run`
+  const T* coefficients = nullptr;        // rows of `stride` entries, zero beyond `run`
 };
 
 // Which entries row i keeps: the `n_shared` common ones, and sketch_size - n_shared of the free ones,

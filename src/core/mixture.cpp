@@ -108,7 +108,8 @@ struct Batch {
         convert(static_cast<const double*>(sketch.values) + value, q, to);
       else
         for (size_t j = 0; j < q; ++j)
-          to[j] = static_cast<T>(float_of_half(static_cast<const uint16_t*>(sketch.values)[value + static_cast<ptrdiff_t>(j)]));
+          to[j] = static_cast<T>(
+              float_of_half(static_cast<const uint16_t*>(sketch.values)[value + static_cast<ptrdiff_t>(j)]));
       if (sketch.index_type == Index::uint16)
         convert(static_cast<const uint16_t*>(sketch.indices) + index, q, to_index);
       else
@@ -173,8 +174,8 @@ struct Table {
     const double q = static_cast<double>(sketch_size);
     for (size_t k = 0; k < lanes.padded(); ++k) {
       const double variance = F::per_coordinate || k >= n ? 1 : g.variances[k];
-      constant.part(0)[k] = k < n ? static_cast<T>(g.log_weights[k] - 0.5 * q * (log_2_pi + std::log(variance)))
-                                  : T(-1e30);
+      constant.part(0)[k] =
+          k < n ? static_cast<T>(g.log_weights[k] - 0.5 * q * (log_2_pi + std::log(variance))) : T(-1e30);
       scale.part(0)[k] = static_cast<T>(F::per_coordinate ? -1 : -0.5 / variance);
     }
   }
@@ -264,9 +265,9 @@ struct Sums {
   using V = Vec<T, L>;
   const Table<Family, T, L>& table;
   size_t record;
-  T* records;        // P records of F::n_sums
-  double* size;      // K: sum of r
-  double* energies;  // K: sum of r times the energy
+  T* records;          // P records of F::n_sums
+  double* size;        // K: sum of r
+  double* energies;    // K: sum of r times the energy
   double highest = 0;  // sum of the rows' largest log densities
   LogSum totals{};     // and of the logarithms of what all components are, beside the largest
 
@@ -306,8 +307,7 @@ struct Sums {
       const V x = splat<T, L>(batch.values[e]);
       const T* const re = r + batch.rows[e] * table.lanes.padded() + block * L;
 #pragma GCC unroll 4
-      for (int i = 0; i < B; ++i)
-        F::add(parameters(p, block + i), x, load<V>(re + i * L), sums + i * F::n_sums);
+      for (int i = 0; i < B; ++i) F::add(parameters(p, block + i), x, load<V>(re + i * L), sums + i * F::n_sums);
     }
     store_all<B>(at(p, block), sums);
   }
@@ -411,7 +411,8 @@ void statistics(const StatisticsTask& task, int n_threads) {
   const size_t padded = table.lanes.padded();
   const size_t batch_rows = rows_of_batch(q, table.lanes.n_blocks, padded);
   const size_t record = table.lanes.record(Family<T, L>::n_sums);
-  Scratch<T> values(n_parts, batch_rows * q), densities(n_parts, batch_rows * padded), row_energies(n_parts, padded);
+  Scratch<T> values(n_parts, batch_rows * q), densities(n_parts, batch_rows * padded),
+      row_energies(n_parts, padded);
   Scratch<uint32_t> indices(n_parts, batch_rows * q);
   const bool by_coordinate = table.lanes.n_blocks > 1;
   const size_t n_sorted = by_coordinate ? batch_rows * q : 0;
@@ -536,8 +537,12 @@ void sketch_double(const SketchTask<double>& task, int n_threads);
 #define SKETCHMIX_NAME_OF(level) #level
 #define SKETCHMIX_NAME(level) SKETCHMIX_NAME_OF(level)
 const Kernels kernels = {
-    SKETCHMIX_NAME(SKETCHMIX_LEVEL), sketch_float,                sketch_double,
-    statistics_in<Diagonal>,         statistics_in<Spherical>,    log_density_in<Diagonal>,
+    SKETCHMIX_NAME(SKETCHMIX_LEVEL),
+    sketch_float,
+    sketch_double,
+    statistics_in<Diagonal>,
+    statistics_in<Spherical>,
+    log_density_in<Diagonal>,
     log_density_in<Spherical>,
 };
 

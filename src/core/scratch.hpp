@@ -24,7 +24,7 @@ class Scratch {
  public:
   Scratch(size_t n_parts, size_t part_size)
       : stride_(round_up(part_size * sizeof(T), cache_line) / sizeof(T)),
-        memory_(static_cast<T*>(::operator new(n_parts* stride_ * sizeof(T), std::align_val_t{cache_line}))) {
+        memory_(static_cast<T*>(::operator new(n_parts * stride_ * sizeof(T), std::align_val_t{cache_line}))) {
     std::memset(static_cast<void*>(memory_), 0, n_parts * stride_ * sizeof(T));
   }
   ~Scratch() { ::operator delete(memory_, std::align_val_t{cache_line}); }

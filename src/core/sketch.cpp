@@ -189,8 +189,8 @@ void sketch(const SketchTask<T>& task, int n_threads) {
     T* const mixed = rotation.mix ? row + laid_out : row;
     T* const out = finished.part(thread);
     uint32_t* const list = kept.part(thread);
-    MaskDrawer drawer(task.mask, rotation.n_rotated, bits.part(thread), marks.part(thread),
-                      drawn.part(thread), list);
+    MaskDrawer drawer(task.mask, rotation.n_rotated, bits.part(thread), marks.part(thread), drawn.part(thread),
+                      list);
 #pragma omp for schedule(static)
     for (size_t i = 0; i < task.n_rows; ++i) {
       const T* const raw = task.rows + static_cast<ptrdiff_t>(i) * task.row_stride;

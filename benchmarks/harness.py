@@ -1,0 +1,51 @@
+"""How every benchmark measures: side by side in one process, alternately, warm, median of several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from sketchmix import _core
+
+Action = Callable[[], Any]
+
+
+def seconds(action: Action) -> float:
+    """How long one call takes."""
+    started = time.perf_counter()
+    action()
+    return time.perf_counter() - started
+
+
+def side_by_side(*actions: Action, repeats: int = 9) -> list[float]:
+    """The median time of each action: called once to warm up, then in turn."""
+    for action in actions:
+        action()
+    times = [[seconds(action) for action in actions] for _ in range(repeats)]
+    return [float(t) for t in np.median(times, axis=0)]
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Limit BLAS and OpenMP, and so both sides, to n threads."""
+    with threadpool_limits(limits=n):
+        yield
+
+
+def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table, and what it was measured on."""
+    cells = [list(map(str, header)), *([format_cell(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    print(f"\n{title}   [{_core.level}]")
+    for row in cells:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def format_cell(cell: object) -> str:
+    """Numbers in three digits, everything else as it is."""
+    return f"{cell:.3g}" if isinstance(cell, float) else str(cell)

@@ -1,0 +1,221 @@
+// The kernels at every level that this machine has, under the sanitizers: awkward sizes, every type, several
+// threads. The results are compared with loops written out from the formulas.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "core/dispatch.hpp"
+
+using namespace sketchmix;
+
+namespace {
+
+int n_passed = 0;
+int n_failed = 0;
+
+void expect(bool condition, const char* level, const char* what) {
+  condition ? ++n_passed : ++n_failed;
+  if (!condition) std::fprintf(stderr, "%s: failed: %s\n", level, what);
+}
+
+bool close(double a, double b, double tolerance) { return std::fabs(a - b) <= tolerance * (1 + std::fabs(b)); }
+
+std::mt19937_64 generator(7);
+
+double normal() { return std::normal_distribution<double>()(generator); }
+
+// A sketch of rows, and the arrays that it needs, on the heap so that a step outside is caught.
+template <class T, class I>
+struct Made {
+  std::vector<T> values;
+  std::vector<I> indices;
+  SketchView view;
+
+  Made(size_t n, size_t q, size_t p, Value value_type, Index index_type) : values(n * q), indices(n * q) {
+    for (T& x : values) x = static_cast<T>(normal());
+    for (size_t i = 0; i < n; ++i)
+      for (size_t j = 0; j < q; ++j) indices[i * q + j] = static_cast<I>(j + (i % (p - q + 1)));
+    view.values = values.data();
+    view.value_type = value_type;
+    view.value_stride = static_cast<ptrdiff_t>(q);
+    view.indices = indices.data();
+    view.index_type = index_type;
+    view.index_stride = static_cast<ptrdiff_t>(q);
+    view.n_rows = n;
+    view.sketch_size = q;
+  }
+};
+
+struct Mixture {
+  std::vector<double> log_weights, means, variances;
+  Gaussians view;
+
+  Mixture(size_t p, size_t k, bool diagonal) : log_weights(k), means(p * k), variances(diagonal ? p * k : k) {
+    for (double& w : log_weights) w = -std::log(static_cast<double>(k)) + 0.1 * normal();
+    for (double& m : means) m = normal();
+    for (double& v : variances) v = 0.5 + std::fabs(normal());
+    view = {p, k, log_weights.data(), means.data(), variances.data()};
+  }
+};
+
+template <class T, class I>
+std::vector<double> expected_density(const Made<T, I>& sketch, const Mixture& mixture, bool diagonal) {
+  const size_t k = mixture.view.n_components, q = sketch.view.sketch_size;
+  std::vector<double> out;
+  for (size_t i = 0; i < sketch.view.n_rows; ++i)
+    for (size_t c = 0; c < k; ++c) {
+      double sum = mixture.log_weights[c];
+      for (size_t j = 0; j < q; ++j) {
+        const size_t p = sketch.indices[i * q + j];
+        const double variance = mixture.variances[diagonal ? p * k + c : c];
+        const double d = static_cast<double>(sketch.values[i * q + j]) - mixture.means[p * k + c];
+        sum -= 0.5 * (std::log(2 * M_PI * variance) + d * d / variance);
+      }
+      out.push_back(sum);
+    }
+  return out;
+}
+
+template <class T, class I>
+void test_mixture(const Kernels& kernels, size_t n, size_t q, size_t p, size_t k, bool diagonal, Value value_type,
+                  Index index_type) {
+  const Made<T, I> sketch(n, q, p, value_type, index_type);
+  const Mixture mixture(p, k, diagonal);
+  const std::vector<double> expected = expected_density(sketch, mixture, diagonal);
+  const bool twice = value_type == Value::float64;
+  const double tolerance = twice ? 1e-11 : 2e-4;
+
+  std::vector<double> density(n * k);
+  const DensityTask density_task{sketch.view, mixture.view, twice, density.data()};
+  (diagonal ? kernels.diagonal_log_density : kernels.spherical_log_density)(density_task, 2);
+  bool all = true;
+  for (size_t i = 0; i < n * k; ++i) all = all && close(density[i], expected[i], tolerance);
+  expect(all, kernels.level, "log density");
+
+  std::vector<double> weight(n);
+  for (double& w : weight) w = std::fabs(normal());
+  for (const bool hard : {false, true}) {
+    double log_likelihood = 0, total = 0, expected_total = 0;
+    std::vector<double> size(k), count(p * k), first(p * k), second(mixture.variances.size());
+    StatisticsTask task;
+    task.sketch = sketch.view;
+    task.sample_weight = weight.data();
+    task.gaussians = mixture.view;
+    task.hard = hard;
+    task.double_precision = twice;
+    task.n_shards = 3;
+    task.moments = {&log_likelihood, size.data(), count.data(), first.data(), second.data()};
+    (diagonal ? kernels.diagonal_statistics : kernels.spherical_statistics)(task, 2);
+    for (double s : size) total += s;
+    for (double w : weight) expected_total += w;
+    expect(close(total, expected_total, tolerance), kernels.level, "sizes add up to the weights");
+    double counted = 0;
+    for (double c : count) counted += c;
+    expect(close(counted, expected_total * static_cast<double>(q), tolerance), kernels.level, "counts");
+    double expected_log_likelihood = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const double* row = expected.data() + i * k;
+      double top = row[0], sum = 0;
+      for (size_t c = 0; c < k; ++c) top = row[c] > top ? row[c] : top;
+      for (size_t c = 0; c < k; ++c) sum += std::exp(row[c] - top);
+      expected_log_likelihood += weight[i] * (hard ? top : top + std::log(sum));
+    }
+    expect(close(log_likelihood, expected_log_likelihood, tolerance), kernels.level, "log-likelihood");
+  }
+}
+
+// The rotation by H(lead) (x) leaf, with the leaf the identity: plain Hadamard butterflies.
+template <class T>
+void test_sketch(const Kernels& kernels, size_t lead, size_t run, size_t padding, size_t q, size_t n_shared,
+                 Value value_type) {
+  const size_t p = lead * run, n = 5, stride = (run + 15) / 16 * 16, n_features = p - padding;
+  std::vector<T> rows(n * n_features), signs(n_features), coefficients(run * stride);
+  for (T& x : rows) x = static_cast<T>(normal());
+  for (T& s : signs) s = normal() > 0 ? T(1) : T(-1);
+  for (size_t i = 0; i < run; ++i) coefficients[i * stride + i] = 1;
+  std::vector<uint32_t> segment(p), coefficient(p), shared, free;
+  for (size_t i = 0; i < p; ++i) {
+    segment[i] = static_cast<uint32_t>(i / run * stride);
+    coefficient[i] = static_cast<uint32_t>(i % run * stride);
+    (i < n_shared ? shared : free).push_back(static_cast<uint32_t>(i));
+  }
+  std::vector<double> values(n * q);  // room for any type
+  std::vector<uint32_t> indices(n * q);
+  SketchTask<T> task;
+  task.rows = rows.data();
+  task.row_stride = static_cast<ptrdiff_t>(n_features);
+  task.n_rows = n;
+  task.rotation = {n_features,
+                   p,
+                   lead,
+                   run,
+                   stride,
+                   1,
+                   signs.data(),
+                   nullptr,
+                   nullptr,
+                   segment.data(),
+                   coefficient.data(),
+                   coefficients.data()};
+  task.mask = {q, 11, 3, shared.data(), n_shared, free.data()};
+  task.values = values.data();
+  task.value_type = value_type;
+  task.indices = indices.data();
+  task.index_type = Index::uint32;
+  if constexpr (sizeof(T) == 4)
+    kernels.sketch_float(task, 2);
+  else
+    kernels.sketch_double(task, 2);
+
+  bool sorted = true, right = true;
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < q; ++j) {
+      const size_t at = indices[i * q + j];
+      sorted = sorted && at < p && (j == 0 || at > indices[i * q + j - 1]);
+      double sum = 0;
+      for (size_t h = 0; h < lead; ++h) {
+        const size_t from = h * run + at % run;
+        const double sign = __builtin_popcountll(h & (at / run)) % 2 ? -1 : 1;
+        if (from < n_features) sum += sign * static_cast<double>(signs[from] * rows[i * n_features + from]);
+      }
+      if (value_type == Value::float64)
+        right = right && close(values[i * q + j], sum, sizeof(T) == 4 ? 1e-5 : 1e-12);
+      else if (value_type == Value::float32)
+        right = right && close(reinterpret_cast<const float*>(values.data())[i * q + j], sum, 1e-5);
+    }
+  expect(sorted, kernels.level, "indices increase and stay inside");
+  expect(right, kernels.level, "kept entries");
+}
+
+void test_level(const Kernels& kernels) {
+  for (const size_t k : {1, 3, 4, 5, 8, 9, 16, 17, 33, 70})
+    for (const bool diagonal : {false, true}) {
+      test_mixture<float, uint16_t>(kernels, 203, 7, 19, k, diagonal, Value::float32, Index::uint16);
+      test_mixture<double, uint32_t>(kernels, 57, 1, 5, k, diagonal, Value::float64, Index::uint32);
+      test_mixture<double, uint16_t>(kernels, 1, 13, 13, k, diagonal, Value::float64, Index::uint16);
+    }
+  for (const Value value : {Value::float16, Value::float32, Value::float64})
+    for (const size_t n_shared : {0, 1})
+      for (const size_t q : {1, 2, 15, 17, 30, 31}) {
+        test_sketch<float>(kernels, 32, 1, 0, q, n_shared, value);
+        test_sketch<double>(kernels, 16, 3, 5, q, n_shared, value);
+        test_sketch<float>(kernels, 2, 49, 0, q, n_shared, value);
+        test_sketch<double>(kernels, 128, 16, 0, q, n_shared, value);
+        test_sketch<float>(kernels, 1, 33, 1, q, n_shared, value);
+      }
+}
+
+}  // namespace
+
+int main() {
+  for (const char* level : {"baseline", "avx2", "avx512"}) {
+    setenv("SKETCHMIX_CPU", level, 1);
+    const Kernels& kernels = best_kernels();
+    std::printf("asked for %s, running %s\n", level, kernels.level);
+    test_level(kernels);
+  }
+  std::printf("core_tests: %d passed, %d failed\n", n_passed, n_failed);
+  return n_failed == 0 ? 0 : 1;
+}

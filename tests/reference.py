@@ -1,0 +1,144 @@
+"""Slow, obvious twins of every formula: dense matrices and plain loops, from the definitions alone."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+MASK64 = 2**64 - 1
+GAMMA = 0x9E3779B97F4A7C15
+
+
+# -- masks ------------------------------------------------------------------------------------------------
+
+
+def mix64(z: int) -> int:
+    """The finaliser of SplitMix64, in whole numbers."""
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK64
+    return z ^ (z >> 31)
+
+
+def kept_entries(seed: int, row: int, n_rotated: int, sketch_size: int, shared: list[int]) -> list[int]:
+    """Floyd's sampling of the free coordinates (or, if they are fewer, of those to leave out), plus the shared."""
+    free = [p for p in range(n_rotated) if p not in shared]
+    keep = sketch_size - len(shared)
+    leave_out = len(free) - keep
+    n = min(keep, leave_out)
+    counter = mix64((seed + row * GAMMA) & MASK64)
+    drawn: set[int] = set()
+    for j in range(n):
+        last = len(free) - n + j
+        unit = (mix64((counter + (j + 1) * GAMMA) & MASK64) >> 12) / 2**52
+        candidate = free[int(unit * (last + 1))]
+        drawn.add(free[last] if candidate in drawn else candidate)
+    chosen = drawn if keep <= leave_out else set(free) - drawn
+    return sorted([*shared, *chosen])
+
+
+# -- rotations --------------------------------------------------------------------------------------------
+
+
+def hadamard_matrix(n: int) -> Array:
+    """Sylvester's construction, orthonormal."""
+    if n == 1:
+        return np.ones((1, 1))
+    half = hadamard_matrix(n // 2)
+    return np.block([[half, half], [half, -half]]) / np.sqrt(2)
+
+
+def cosine_matrix(n: int) -> Array:
+    """The orthonormal DCT-II by its definition."""
+    k, j = np.arange(n)[:, None], np.arange(n)[None, :]
+    matrix = np.sqrt(2 / n) * np.cos(np.pi * k * (2 * j + 1) / (2 * n))
+    matrix[0] = 1 / np.sqrt(n)
+    return matrix
+
+
+def hartley_matrix(n: int) -> Array:
+    """The orthonormal discrete Hartley transform by its definition."""
+    angle = 2 * np.pi * np.outer(np.arange(n), np.arange(n)) / n
+    return (np.cos(angle) + np.sin(angle)) / np.sqrt(n)
+
+
+def mixing_matrix(transform: str, n: int) -> Array:
+    """H for rows of n entries that need no padding."""
+    if transform == "none":
+        return np.eye(n)
+    if transform == "dct":
+        return cosine_matrix(n)
+    if transform == "fourier":
+        return hartley_matrix(n)
+    odd = n
+    while odd % 2 == 0:
+        odd //= 2
+    return np.kron(hadamard_matrix(n // odd), cosine_matrix(odd))
+
+
+# -- mixtures on kept entries -----------------------------------------------------------------------------
+# A row is its kept values x and their coordinates R; means are (K, P), variances (K, P).
+
+
+def log_density(x: Array, kept: NDArray[np.integer], means: Array, variances: Array) -> Array:
+    """log N(x; mu_R, S_R) of one row under each component."""
+    out = []
+    for mean, variance in zip(means, variances, strict=True):
+        total = 0.0
+        for value, p in zip(x, kept, strict=True):
+            total += -0.5 * (np.log(2 * np.pi * variance[p]) + (value - mean[p]) ** 2 / variance[p])
+        out.append(total)
+    return np.array(out)
+
+
+def joint_log_density(
+    values: Array, indices: NDArray[np.integer], weights: Array, means: Array, variances: Array
+) -> Array:
+    """log pi_k + log density, for every row and component."""
+    rows = [log_density(x, kept, means, variances) for x, kept in zip(values, indices, strict=True)]
+    return np.log(weights) + np.array(rows).reshape(len(values), len(weights))
+
+
+def responsibilities(joint: Array) -> Array:
+    """r_ik."""
+    shifted = np.exp(joint - joint.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def log_likelihood(joint: Array) -> Array:
+    """Of each row."""
+    top = joint.max(axis=1)
+    return top + np.log(np.exp(joint - top[:, None]).sum(axis=1))
+
+
+def nearest(values: Array, indices: NDArray[np.integer], centers: Array) -> NDArray[np.intp]:
+    """argmin_k ||x_R - mu_k,R||."""
+    distances = [[((x - c[kept]) ** 2).sum() for c in centers] for x, kept in zip(values, indices, strict=True)]
+    return np.array(distances).argmin(axis=1)
+
+
+def weighted_moments(
+    values: Array, indices: NDArray[np.integer], r: Array, means: Array
+) -> tuple[Array, Array, Array]:
+    """For each component and coordinate: sums of r, r (x - mean), r (x - mean)^2 over the rows that kept it."""
+    count, first, second = np.zeros_like(means), np.zeros_like(means), np.zeros_like(means)
+    for x, kept, ri in zip(values, indices, r, strict=True):
+        for value, p in zip(x, kept, strict=True):
+            d = value - means[:, p]
+            count[:, p] += ri
+            first[:, p] += ri * d
+            second[:, p] += ri * d**2
+    return count, first, second
+
+
+def m_step(
+    values: Array, indices: NDArray[np.integer], r: Array, means: Array, variances: Array, *, spherical: bool
+) -> tuple[Array, Array, Array]:
+    """The paper's maximum likelihood estimators; what no row kept stays as it was."""
+    count, total, _ = weighted_moments(values, indices, r, np.zeros_like(means))
+    new_means = np.where(count > 0, total / np.where(count > 0, count, 1), means)
+    _, _, scatter = weighted_moments(values, indices, r, new_means)
+    if spherical:
+        new_variances = np.tile((scatter.sum(axis=1) / count.sum(axis=1))[:, None], means.shape[1])
+    else:
+        new_variances = np.where(count > 0, scatter / np.where(count > 0, count, 1), variances)
+    return r.sum(axis=0) / r.sum(), new_means, new_variances

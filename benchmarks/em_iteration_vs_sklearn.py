@@ -31,9 +31,8 @@ def rows(K: int) -> NDArray[np.float32]:
 def per_iteration(run: Any, few: int, many: int) -> float:
     """Seconds of one iteration, as the difference of two runs that differ in nothing else."""
     run(few)
-    return float(
-        np.median([(seconds(lambda: run(many)) - seconds(lambda: run(few))) / (many - few) for _ in range(5)])
-    )
+    differences = [seconds(lambda: run(many)) - seconds(lambda: run(few)) for _ in range(5)]
+    return float(np.median(differences)) / (many - few)
 
 
 def measure(K: int, n_threads: int) -> list[list[object]]:

@@ -32,24 +32,21 @@ def made_sketch(n: int, dtype: str) -> sm.Sketch:
     return sm.Sketch(values, indices, sketcher)
 
 
-def measure(n: int, dtype: str, K: int, answers: multiprocessing.Queue[list[object]]) -> None:
+def measure(n: int, dtype: str, K: int) -> list[object]:
     sketch = made_sketch(n, dtype)
     before = peak_megabytes()
     model = sm.GaussianMixture(K, random_state=0, max_iter=5, tol=np.finfo(float).max).fit(sketch)
     assert np.isfinite(model.means_).all()
     beyond, size = peak_megabytes() - before, sketch.nbytes / 1e6
-    answers.put([n, K, dtype, sketch.nbytes / (n * Q), size, beyond, size / 4 + 64])
+    return [n, K, dtype, sketch.nbytes / (n * Q), size, beyond, size / 4 + 64]
 
 
 if __name__ == "__main__":
     rows = []
     for n, dtype, K in [(1_000_000, "float32", 10), (1_000_000, "float16", 10), (1_000_000, "float32", 100)]:
         # A process for each, as a peak never falls.
-        answers: multiprocessing.Queue[list[object]] = multiprocessing.Queue()
-        process = multiprocessing.get_context("spawn").Process(target=measure, args=(n, dtype, K, answers))
-        process.start()
-        rows.append(answers.get())
-        process.join()
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            rows.append(pool.apply(measure, (n, dtype, K)))
     table(
         f"memory of a fit on a sketch, P={P}, Q={Q}",
         ["N", "K", "dtype", "bytes/kept entry", "sketch MB", "beyond it MB", "required at most"],

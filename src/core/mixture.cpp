@@ -36,22 +36,22 @@ struct Lanes {
   }
 };
 
-// A diagonal covariance. With s = 1/sqrt(2 v), m = s mu and l = log(v)/2:
-// log N(x; mu, v) + log(2 pi)/2 = -((s x - m)^2 + l). Sums are those of the standardised d = s x - m.
+// A diagonal covariance. With s = 1/sqrt(2 v), d = (x - mu) s and l = log(v)/2:
+// log N(x; mu, v) + log(2 pi)/2 = -(d^2 + l). Sums are those of the standardised d; x - mu comes first, as it is
+// exact near the mean however large the mean is.
 template <class T, int L>
 struct Diagonal {
-  static constexpr int n_parameters = 3;  // s, m, l
+  static constexpr int n_parameters = 3;  // mu, s, l
   static constexpr int n_sums = 3;        // r, r d, r d^2
   static constexpr bool per_coordinate = true;
   using V = Vec<T, L>;
 
   static SKETCHMIX_INLINE void set(T* record, size_t k, double mean, double variance) {
-    const double s = 1 / std::sqrt(2 * variance);
-    record[Lanes<T, L>::slot(k, 3, 0)] = static_cast<T>(s);
-    record[Lanes<T, L>::slot(k, 3, 1)] = static_cast<T>(s * mean);
+    record[Lanes<T, L>::slot(k, 3, 0)] = static_cast<T>(mean);
+    record[Lanes<T, L>::slot(k, 3, 1)] = static_cast<T>(1 / std::sqrt(2 * variance));
     record[Lanes<T, L>::slot(k, 3, 2)] = static_cast<T>(0.5 * std::log(variance));
   }
-  static SKETCHMIX_INLINE V deviation(const T* block, V x) { return x * load<V>(block) - load<V>(block + L); }
+  static SKETCHMIX_INLINE V deviation(const T* block, V x) { return (x - load<V>(block)) * load<V>(block + L); }
   static SKETCHMIX_INLINE V energy(const T* block, V x, V energy) {
     const V d = deviation(block, x);
     return (d * d + load<V>(block + 2 * L)) + energy;
@@ -274,16 +274,19 @@ struct Sums {
   const T* parameters(size_t p, size_t block) const { return table.at(p) + block * L * F::n_parameters; }
   T* at(size_t p, size_t block) const { return records + p * record + block * L * F::n_sums; }
 
-  // One block of components: row by row, each entry to its coordinate's record.
+  // One block of components, or all of a row in one of them: row by row, each entry to its coordinate's record.
   void add_rows(const Batch<T>& batch, size_t n_rows, const T* r) {
     for (size_t i = 0; i < n_rows; ++i) {
-      const V ri = load<V>(r + i * L);
-      for (size_t j = 0; j < batch.q; ++j) {
-        const size_t p = batch.kept(i)[j];
-        V sums[F::n_sums];
-        load_all<1>(at(p, 0), sums);
-        F::add(parameters(p, 0), splat<T, L>(batch.row(i)[j]), ri, sums);
-        store_all<1>(at(p, 0), sums);
+      for (size_t block = 0; block < table.lanes.n_blocks; ++block) {
+        const V ri = load<V>(r + i * table.lanes.padded() + block * L);
+        if (table.lanes.n_blocks > 1 && max_lanes<T, L>(ri) == 0) continue;
+        for (size_t j = 0; j < batch.q; ++j) {
+          const size_t p = batch.kept(i)[j];
+          V sums[F::n_sums];
+          load_all<1>(at(p, block), sums);
+          F::add(parameters(p, block), splat<T, L>(batch.row(i)[j]), ri, sums);
+          store_all<1>(at(p, block), sums);
+        }
       }
     }
   }
@@ -356,27 +359,24 @@ struct Sums {
     const size_t n = g.n_components;
     for (size_t p = 0; p < g.n_features; ++p) {
       const T* const sums = records + p * record;
+      const T* const parameters = table.at(p);
       for (size_t k = 0; k < n; ++k) {
+        // From the mean as rounded to T, and in standard units, back to the mean as it is.
         const size_t at = p * n + k;
+        const double shift =
+            static_cast<double>(parameters[Lanes<T, L>::slot(k, F::n_parameters, 0)]) - g.means[at];
+        const double count = static_cast<double>(sums[Lanes<T, L>::slot(k, F::n_sums, 0)]);
+        double first = static_cast<double>(sums[Lanes<T, L>::slot(k, F::n_sums, 1)]);
         if constexpr (F::per_coordinate) {
-          // Back from the standardised deviation d = s x - m to x - mean, for the s and m as rounded to T.
-          const T* const parameters = table.at(p);
-          const double s = static_cast<double>(parameters[Lanes<T, L>::slot(k, 3, 0)]);
-          const double shift = static_cast<double>(parameters[Lanes<T, L>::slot(k, 3, 1)]) / s - g.means[at];
-          const double count = static_cast<double>(sums[Lanes<T, L>::slot(k, 3, 0)]);
-          const double first = static_cast<double>(sums[Lanes<T, L>::slot(k, 3, 1)]) / s;
-          const double second = static_cast<double>(sums[Lanes<T, L>::slot(k, 3, 2)]) / (s * s);
-          total.count[at] += count;
-          total.first[at] += first + count * shift;
-          total.second[at] += second + shift * (2 * first + count * shift);
+          const double unit = 1 / static_cast<double>(parameters[Lanes<T, L>::slot(k, 3, 1)]);
+          first *= unit;
+          total.second[at] += static_cast<double>(sums[Lanes<T, L>::slot(k, 3, 2)]) * unit * unit +
+                              shift * (2 * first + count * shift);
         } else {
-          const double shift = static_cast<double>(table.at(p)[k]) - g.means[at];
-          const double count = static_cast<double>(sums[Lanes<T, L>::slot(k, 2, 0)]);
-          const double first = static_cast<double>(sums[Lanes<T, L>::slot(k, 2, 1)]);
-          total.count[at] += count;
-          total.first[at] += first + count * shift;
           total.second[k] += shift * (2 * first + count * shift);
         }
+        total.count[at] += count;
+        total.first[at] += first + count * shift;
       }
     }
     for (size_t k = 0; k < n; ++k) {
@@ -414,7 +414,7 @@ void statistics(const StatisticsTask& task, int n_threads) {
   Scratch<T> values(n_parts, batch_rows * q), densities(n_parts, batch_rows * padded),
       row_energies(n_parts, padded);
   Scratch<uint32_t> indices(n_parts, batch_rows * q);
-  const bool by_coordinate = table.lanes.n_blocks > 1;
+  const bool by_coordinate = table.lanes.n_blocks > 1 && !task.hard;
   const size_t n_sorted = by_coordinate ? batch_rows * q : 0;
   Scratch<T> sorted_values(n_parts, n_sorted);
   Scratch<uint32_t> sorted_rows(n_parts, n_sorted), ends(n_parts, task.gaussians.n_features + 1);

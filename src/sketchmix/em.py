@@ -18,8 +18,10 @@ Array = NDArray[Any]
 # Several starts are compared after this many iterations, on at most this many rows.
 TRIAL_ITERATIONS = 10
 TRIAL_ROWS = 20_000
-# A variance may fall to this share of what all rows together have, which float32 arithmetic still resolves.
+# A variance may fall to this share of what all rows together have at its coordinate, which float32 still resolves,
+# and (where they have none) to this share of what they have on average, which float32 can still standardise.
 SMALLEST_SHARE = 1e-10
+SMALLEST_SHARE_OF_MEAN = 1e-24
 # A component that holds less than this many rows is reported as empty.
 EMPTY = 1e-3
 
@@ -46,8 +48,8 @@ class Problem:
     sketch: Sketch
     sample_weight: Array | None
     reg_covar: float
-    floor: float
-    shared: Array  # (P, K) or (K,): the variances of all rows together
+    shared: Array  # the variances of all rows together, shaped like a component's
+    floor: Array  # and the smallest that are allowed
 
     @classmethod
     def of(
@@ -60,9 +62,10 @@ class Problem:
     ) -> Problem:
         """The problem, with what all rows together say about its scale."""
         variances = pooled_variances(sketch, sample_weight)
-        floor = max(SMALLEST_SHARE * float(variances.mean()), reg_covar, 1e-30)
-        shared = np.maximum(family.shared_variances(variances, n_components), floor)
-        return cls(family, sketch, sample_weight, reg_covar, floor, shared)
+        shared = family.shared_variances(variances, n_components)
+        least = max(reg_covar, SMALLEST_SHARE_OF_MEAN * float(variances.mean()), float(np.finfo(np.float32).tiny))
+        floor = np.maximum(SMALLEST_SHARE * shared, least)
+        return cls(family, sketch, sample_weight, reg_covar, np.maximum(shared, floor), floor)
 
     def thinned(self, n_rows: int) -> Problem:
         """The same problem on evenly spaced rows, about `n_rows` of them."""
@@ -151,8 +154,8 @@ def troubles(result: Fit, problem: Problem) -> Iterator[str]:
     at_floor = (parameters.variances <= 2 * problem.floor) & (problem.shared > 1e3 * problem.floor)
     for k in np.flatnonzero(np.atleast_2d(at_floor).any(axis=0)):
         yield (
-            f"component {k} has collapsed: some of its variances fell to the smallest that is allowed, "
-            f"{problem.floor:.3g}. Raise reg_covar, keep more entries, or lower n_components."
+            f"component {k} has collapsed: some of its variances fell to the smallest that is allowed. "
+            "Raise reg_covar, keep more entries, or lower n_components."
         )
 
 

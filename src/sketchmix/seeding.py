@@ -44,7 +44,8 @@ class Candidates:
                 sketch.reservoir.positions[useful],
             )
         if len(points) < least:
-            others = np.setdiff1d(np.flatnonzero(weight), positions)[: 4 * least]
+            others = np.setdiff1d(np.flatnonzero(weight), positions)
+            others = others[:: max(1, len(others) // (4 * least))]
             points = np.concatenate([points, completed_rows(sketch, others)])
             positions = np.concatenate([positions, others])
         return cls(points, weight[positions])

@@ -57,12 +57,12 @@ class AxisAligned(ABC):
     def spread(self, moments: Moments, shift: Array, previous: Array) -> Array:
         """Variances around means moved by `shift`; `previous` where no row says anything."""
 
-    def bootstrap(self, nearest: Moments, means: Array, shared: Array, floor: float) -> Parameters:
+    def bootstrap(self, nearest: Moments, means: Array, shared: Array, floor: Array) -> Parameters:
         """First weights and covariances, from the rows nearest to each of the initial means."""
         variances = self.spread(nearest, np.zeros_like(means), shared)
         return Parameters(nearest.size / nearest.size.sum(), means, np.maximum(variances, floor))
 
-    def maximise(self, moments: Moments, parameters: Parameters, reg_covar: float, floor: float) -> Parameters:
+    def maximise(self, moments: Moments, parameters: Parameters, reg_covar: float, floor: Array) -> Parameters:
         """The M-step: the parameters that make the statistics most likely."""
         shift = mean_of(moments.first, moments.count, 0.0)
         variances = self.spread(moments, shift, parameters.variances - reg_covar) + reg_covar

@@ -156,8 +156,8 @@ SketchTask<T> sketch_task(const Rows& rows, const RotationTables& rotation) {
   return task;
 }
 
-void sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t first_row, Array<uint32_t> shared,
-            Array<uint32_t> free, OutputRows values, OutputRows indices) {
+double sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t first_row, Array<uint32_t> shared,
+              Array<uint32_t> free, OutputRows values, OutputRows indices) {
   Mask mask;
   mask.sketch_size = values.shape(1);
   mask.seed = seed;
@@ -175,12 +175,14 @@ void sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t f
   for (size_t i = 0; i < shared.size(); ++i)
     require(shared.data()[i] < rotation.n_rotated(), "shared out of range");
   for (size_t i = 0; i < free.size(); ++i) require(free.data()[i] < rotation.n_rotated(), "free out of range");
+  double largest = 0;
   const auto run = [&](auto task, auto kernel) {
     task.mask = mask;
     task.values = values.data();
     task.value_type = value_type(values);
     task.indices = indices.data();
     task.index_type = index_type(indices);
+    task.largest = &largest;
     const int n_threads = threads_for(task.n_rows / 32);
     nb::gil_scoped_release release;
     kernel(task, n_threads);
@@ -191,6 +193,7 @@ void sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t f
     require(rows.dtype() == nb::dtype<double>(), "rows must be float32 or float64");
     run(sketch_task<double>(rows, rotation), kernels.sketch_double);
   }
+  return largest;
 }
 
 SketchView view(const Rows& values, const Rows& indices) {
@@ -276,7 +279,9 @@ NB_MODULE(_core, m) {
            nb::kw_only(), "n_features"_a, "n_rotated"_a, "lead"_a, "run"_a, "stride"_a, "terms"_a, "signs"_a,
            "order"_a.none(), "mix"_a.none(), "segment"_a, "coefficient"_a, "coefficients"_a);
   m.def("sketch", &sketch, "rows"_a, "rotation"_a, "seed"_a, "first_row"_a, "shared"_a, "free"_a, "values"_a,
-        "indices"_a, "Rotate rows and keep some entries of each, into `values` and `indices`.");
+        "indices"_a,
+        "Rotate rows and keep some entries of each, into `values` and `indices`; returns the largest magnitude "
+        "kept.");
   m.def("statistics", &statistics, "values"_a, "indices"_a, "sample_weight"_a.none(), "log_weights"_a, "means"_a,
         "variances"_a, "hard"_a, "double_precision"_a, "n_shards"_a, "size"_a, "count"_a, "first"_a, "second"_a,
         "Add one pass of EM to the given sums; returns the log-likelihood.");

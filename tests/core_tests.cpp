@@ -164,6 +164,8 @@ void test_sketch(const Kernels& kernels, size_t lead, size_t run, size_t padding
   task.value_type = value_type;
   task.indices = indices.data();
   task.index_type = Index::uint32;
+  double largest = -1;
+  task.largest = &largest;
   if constexpr (sizeof(T) == 4)
     kernels.sketch_float(task, 2);
   else
@@ -187,6 +189,7 @@ void test_sketch(const Kernels& kernels, size_t lead, size_t run, size_t padding
     }
   expect(sorted, kernels.level, "indices increase and stay inside");
   expect(right, kernels.level, "kept entries");
+  expect(largest > 0 && std::isfinite(largest), kernels.level, "the largest magnitude");
 }
 
 void test_level(const Kernels& kernels) {

@@ -2,6 +2,7 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 
 Array = NDArray[np.float64]
 
@@ -142,3 +143,17 @@ def m_step(
     else:
         new_variances = np.where(count > 0, scatter / np.where(count > 0, count, 1), variances)
     return r.sum(axis=0) / r.sum(), new_means, new_variances
+
+
+# -- clusterings ------------------------------------------------------------------------------------------
+
+
+def accuracy(y: NDArray[np.integer], labels: NDArray[np.integer]) -> float:
+    """The share of rows that are labelled right, under the best matching of labels to classes."""
+    classes, y = np.unique(y, return_inverse=True)
+    found, labels = np.unique(labels, return_inverse=True)
+    together = np.array(
+        [[((y == c) & (labels == k)).sum() for k in range(len(found))] for c in range(len(classes))]
+    )
+    right: int = together[linear_sum_assignment(together, maximize=True)].sum()
+    return right / len(y)

@@ -51,6 +51,7 @@ struct SketchTask {
   Value value_type = Value::float32;
   void* indices = nullptr;  // n_rows x sketch_size
   Index index_type = Index::uint16;
+  double* largest = nullptr;  // the largest magnitude kept; not finite if any kept entry is not
 };
 
 // A read-only sketch. An index stride of 0 repeats one row of indices: dense rows are a sketch that keeps all.

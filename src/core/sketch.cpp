@@ -142,6 +142,20 @@ void finish(const Rotation<T>& rotation, const T* mixed, uint32_t* kept, size_t 
   }
 }
 
+// The largest magnitude, as the bits of a T: those of positive numbers, infinity and NaN are in order.
+template <class T>
+typename BitsOf<T>::type largest_bits(const T* kept, size_t n, typename BitsOf<T>::type largest) {
+  using Bits = typename BitsOf<T>::type;
+  constexpr Bits magnitude = static_cast<Bits>(~(Bits{1} << (8 * sizeof(Bits) - 1)));
+  for (size_t i = 0; i < n; ++i) {
+    Bits bits;
+    std::memcpy(&bits, kept + i, sizeof(bits));
+    bits &= magnitude;
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
 template <class T>
 void store_values(const T* kept, size_t n, void* values, Value type, size_t at) {
   if (type == Value::float32) {
@@ -179,6 +193,8 @@ void sketch(const SketchTask<T>& task, int n_threads) {
   Scratch<T> finished(n_parts, n_kept + margin);
   Scratch<uint32_t> kept(n_parts, n_kept + margin);
   Scratch<uint64_t> bits(n_parts, (rotation.n_rotated + 63) / 64);
+  using Bits = typename BitsOf<T>::type;
+  Bits largest = 0;
   Scratch<uint8_t> marks(n_parts, rotation.n_rotated);
   Scratch<uint32_t> drawn(n_parts, MaskDrawer::n_drawn(task.mask, rotation.n_rotated));
 
@@ -191,7 +207,7 @@ void sketch(const SketchTask<T>& task, int n_threads) {
     uint32_t* const list = kept.part(thread);
     MaskDrawer drawer(task.mask, rotation.n_rotated, bits.part(thread), marks.part(thread), drawn.part(thread),
                       list);
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) reduction(max : largest)
     for (size_t i = 0; i < task.n_rows; ++i) {
       const T* const raw = task.rows + static_cast<ptrdiff_t>(i) * task.row_stride;
       if (i + 1 < task.n_rows && rotation.lead != 0) prefetch(raw + task.row_stride, rotation.n_features);
@@ -206,10 +222,14 @@ void sketch(const SketchTask<T>& task, int n_threads) {
           mix_by_butterflies(row, rotation.lead, rotation.stride);
         finish(rotation, mixed, list, n_kept, out);
       }
+      largest = largest_bits(out, n_kept, largest);
       store_values(out, n_kept, task.values, task.value_type, i * n_kept);
       store_indices(list, n_kept, task.indices, task.index_type, i * n_kept);
     }
   }
+  T magnitude;
+  std::memcpy(&magnitude, &largest, sizeof(magnitude));
+  *task.largest = static_cast<double>(magnitude);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ def sketch(
     free: NDArray[Any],
     values: NDArray[Any],
     indices: NDArray[Any],
-) -> None: ...
+) -> float: ...
 def statistics(
     values: NDArray[Any],
     indices: NDArray[Any],

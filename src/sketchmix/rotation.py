@@ -268,11 +268,12 @@ def cosine_matrix(n: int) -> Array:
 
 
 def apply_kronecker(factors: list[Array], X: Array) -> Array:
-    """``X @ (F1 (x) F2 (x) ...)^T``, one factor at a time."""
-    for i, factor in enumerate(factors):
-        right = int(np.prod([len(f) for f in factors[i + 1 :]], initial=1))
-        X = (factor.astype(X.dtype) @ X.reshape(-1, len(factor), right)).reshape(len(X), -1)
-    return X
+    """``X @ (F1 (x) F2 (x) ...)^T``: each factor is one product along the last axis, which then goes first."""
+    n, p = X.shape
+    for factor in reversed(factors):
+        X = X.reshape(-1, len(factor)) @ factor.T.astype(X.dtype)
+        X = X.reshape(n, p // len(factor), len(factor)).swapaxes(1, 2)
+    return X.reshape(n, p)
 
 
 def copy_tables(n_features: int) -> _core.Rotation:

@@ -248,7 +248,7 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
             if self.transform_ == "none":
                 assert_all_finite(block, input_name="X")
             entries = block if tables else self.rotation_.forward(block)
-            _core.sketch(
+            largest = _core.sketch(
                 entries,
                 tables or copy_tables(self.n_rotated_),
                 self.seed_,
@@ -258,7 +258,7 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
                 values[part],
                 indices[part],
             )
-            validation.check_finite_values(values[part], block, dtype)
+            validation.check_finite(largest, block, dtype)
         return Sketch._trusted(values, indices, self, self._reservoir(rows, first_row))
 
     def _kernel_tables(self) -> _core.Rotation | None:

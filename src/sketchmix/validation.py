@@ -134,14 +134,15 @@ def check_weights_init(value: object, n_components: int) -> Array:
     return weights
 
 
-def check_finite_values(values: Array, rows: Array, dtype: np.dtype[Any]) -> None:
-    """Kept entries are finite exactly where their rows are, unless the sketch's type is too small for them.
+def check_finite(largest: float, rows: Array, dtype: np.dtype[Any]) -> None:
+    """The largest magnitude that was kept of some rows is a finite number of the sketch's type.
 
     Every entry of a mixed row depends on every entry of the raw one, so that looking at the few kept entries
     is enough; the raw rows are only searched to say what was wrong.
     """
-    if np.isfinite(values).all():
-        return
+    with np.errstate(over="ignore"):
+        if np.isfinite(np.array(largest).astype(dtype)):
+            return
     assert_all_finite(rows, input_name="X")
     raise ValueError(
         f"a rotated entry is too large for a sketch of dtype {dtype.name!r} (at most {np.finfo(dtype).max:g}); "

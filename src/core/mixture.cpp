@@ -7,6 +7,7 @@
 // Shards of rows are summed in the kernel's own precision around the current means, then added to float64
 // totals one after the other, in order: the result does not depend on how many threads there are.
 #include <cmath>
+#include <type_traits>
 
 #include "half.hpp"
 #include "kernels.hpp"
@@ -21,7 +22,6 @@ constexpr double log_2_pi = 1.8378770664093453;
 // Lanes are components: L to a vector, `n_blocks` vectors to a coordinate.
 template <class T, int L>
 struct Lanes {
-  using V = Vec<T, L>;
   size_t n_components;
   size_t n_blocks;
 
@@ -161,13 +161,14 @@ struct Table {
   Scratch<T> constant;  // K: added to scale * energy
   Scratch<T> scale;     // K
 
-  Table(const Gaussians& g, size_t sketch_size)
+  Table(const Gaussians& g, size_t sketch_size, [[maybe_unused]] int n_threads)
       : lanes(g.n_components),
         record(lanes.record(F::n_parameters)),
         records(1, g.n_features * record),
         constant(1, lanes.padded()),
         scale(1, lanes.padded()) {
     const size_t n = g.n_components;
+#pragma omp parallel for num_threads(n_threads) schedule(static)
     for (size_t p = 0; p < g.n_features; ++p)
       for (size_t k = 0; k < n; ++k)
         F::set(at(p), k, g.means[p * n + k], F::per_coordinate ? g.variances[p * n + k] : g.variances[k]);
@@ -407,7 +408,7 @@ void statistics(const StatisticsTask& task, int n_threads) {
   const SketchView& sketch = task.sketch;
   const size_t q = sketch.sketch_size;
   const size_t n_parts = static_cast<size_t>(n_threads);
-  const Table<Family, T, L> table(task.gaussians, q);
+  const Table<Family, T, L> table(task.gaussians, q, n_threads);
   const size_t padded = table.lanes.padded();
   const size_t batch_rows = rows_of_batch(q, table.lanes.n_blocks, padded);
   const size_t record = table.lanes.record(Family<T, L>::n_sums);
@@ -470,7 +471,7 @@ void log_density(const DensityTask& task, int n_threads) {
   const size_t q = sketch.sketch_size;
   const size_t n_components = task.gaussians.n_components;
   const size_t n_parts = static_cast<size_t>(n_threads);
-  const Table<Family, T, L> table(task.gaussians, q);
+  const Table<Family, T, L> table(task.gaussians, q, n_threads);
   const size_t padded = table.lanes.padded();
   const size_t batch_rows = rows_of_batch(q, table.lanes.n_blocks, padded);
   const size_t n_batches = (sketch.n_rows + batch_rows - 1) / batch_rows;
@@ -498,52 +499,47 @@ void log_density(const DensityTask& task, int n_threads) {
   }
 }
 
-// Narrow vectors for few components, the machine's own for many.
-template <template <class, int> class Family, class T>
-void statistics_of(const StatisticsTask& task, int n_threads) {
-  constexpr int wide = native_lanes<T> > 4 ? native_lanes<T> : 4;
-  if (task.gaussians.n_components <= 4)
-    statistics<Family, T, 4>(task, n_threads);
-  else
-    statistics<Family, T, wide>(task, n_threads);
-}
-
-template <template <class, int> class Family, class T>
-void log_density_of(const DensityTask& task, int n_threads) {
-  constexpr int wide = native_lanes<T> > 4 ? native_lanes<T> : 4;
-  if (task.gaussians.n_components <= 4)
-    log_density<Family, T, 4>(task, n_threads);
-  else
-    log_density<Family, T, wide>(task, n_threads);
+// Calls `run` with a zero of the arithmetic's type and the number of lanes: narrow vectors for few components, the
+// machine's own for many.
+template <class Run>
+void in_lanes(const Gaussians& gaussians, bool double_precision, const Run& run) {
+  const auto in_type = [&](auto zero) {
+    constexpr int native = native_lanes<decltype(zero)>;
+    if (gaussians.n_components <= 4)
+      run(zero, std::integral_constant<int, 4>{});
+    else
+      run(zero, std::integral_constant<int, (native > 4 ? native : 4)>{});
+  };
+  double_precision ? in_type(double{}) : in_type(float{});
 }
 
 template <template <class, int> class Family>
-void statistics_in(const StatisticsTask& task, int n_threads) {
-  task.double_precision ? statistics_of<Family, double>(task, n_threads)
-                        : statistics_of<Family, float>(task, n_threads);
+void statistics_in_lanes(const StatisticsTask& task, int n_threads) {
+  in_lanes(task.gaussians, task.double_precision, [&](auto zero, auto lanes) {
+    statistics<Family, decltype(zero), decltype(lanes)::value>(task, n_threads);
+  });
 }
 
 template <template <class, int> class Family>
-void log_density_in(const DensityTask& task, int n_threads) {
-  task.double_precision ? log_density_of<Family, double>(task, n_threads)
-                        : log_density_of<Family, float>(task, n_threads);
+void log_density_in_lanes(const DensityTask& task, int n_threads) {
+  in_lanes(task.gaussians, task.double_precision, [&](auto zero, auto lanes) {
+    log_density<Family, decltype(zero), decltype(lanes)::value>(task, n_threads);
+  });
 }
 
 }  // namespace
 
-void sketch_float(const SketchTask<float>& task, int n_threads);
-void sketch_double(const SketchTask<double>& task, int n_threads);
-
-#define SKETCHMIX_NAME_OF(level) #level
-#define SKETCHMIX_NAME(level) SKETCHMIX_NAME_OF(level)
-const Kernels kernels = {
-    SKETCHMIX_NAME(SKETCHMIX_LEVEL),
-    sketch_float,
-    sketch_double,
-    statistics_in<Diagonal>,
-    statistics_in<Spherical>,
-    log_density_in<Diagonal>,
-    log_density_in<Spherical>,
-};
+void diagonal_statistics(const StatisticsTask& task, int n_threads) {
+  statistics_in_lanes<Diagonal>(task, n_threads);
+}
+void spherical_statistics(const StatisticsTask& task, int n_threads) {
+  statistics_in_lanes<Spherical>(task, n_threads);
+}
+void diagonal_log_density(const DensityTask& task, int n_threads) {
+  log_density_in_lanes<Diagonal>(task, n_threads);
+}
+void spherical_log_density(const DensityTask& task, int n_threads) {
+  log_density_in_lanes<Spherical>(task, n_threads);
+}
 
 }  // namespace sketchmix::SKETCHMIX_LEVEL

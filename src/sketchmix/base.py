@@ -18,8 +18,8 @@ from sketchmix.sources import Rows
 Array = NDArray[Any]
 
 SKETCHER_PARAMETERS = ("sketch_size", "transform", "n_shared", "dtype", "random_state")
-# Rows whose densities are held at a time.
-ROWS_AT_A_TIME = 8192
+# Rows that are rotated, or whose densities are held, at a time.
+ROWS_AT_A_TIME = 16384
 
 
 class SketchEstimator(BaseEstimator):  # type: ignore[misc]

@@ -71,7 +71,7 @@ std::vector<double> expected_density(const Made<T, I>& sketch, const Mixture& mi
         const size_t p = sketch.indices[i * q + j];
         const double variance = mixture.variances[diagonal ? p * k + c : c];
         const double d = static_cast<double>(sketch.values[i * q + j]) - mixture.means[p * k + c];
-        sum -= 0.5 * (std::log(2 * M_PI * variance) + d * d / variance);
+        sum -= 0.5 * (std::log(variance) + d * d / variance);
       }
       out.push_back(sum);
     }

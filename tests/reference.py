@@ -134,14 +134,19 @@ def weighted_moments(
 def m_step(
     values: Array, indices: NDArray[np.integer], r: Array, means: Array, variances: Array, *, spherical: bool
 ) -> tuple[Array, Array, Array]:
-    """The paper's maximum likelihood estimators; what no row kept stays as it was."""
+    """The paper's maximum likelihood estimators.
+
+    What no row kept stays as it was; and so does a variance where less than two rows kept a coordinate, while
+    others of the component did not.
+    """
     count, total, _ = weighted_moments(values, indices, r, np.zeros_like(means))
     new_means = np.where(count > 0, total / np.where(count > 0, count, 1), means)
     _, _, scatter = weighted_moments(values, indices, r, new_means)
     if spherical:
         new_variances = np.tile((scatter.sum(axis=1) / count.sum(axis=1))[:, None], means.shape[1])
     else:
-        new_variances = np.where(count > 0, scatter / np.where(count > 0, count, 1), variances)
+        known = (count >= 2) | np.isclose(count, r.sum(axis=0)[:, None], rtol=1e-6, atol=0)
+        new_variances = np.where(known & (count > 0), scatter / np.where(count > 0, count, 1), variances)
     return r.sum(axis=0) / r.sum(), new_means, new_variances
 
 

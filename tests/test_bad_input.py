@@ -185,7 +185,7 @@ def test_float64_sketches_of_large_float32_rows(transform: str) -> None:
         (pl.DataFrame(np.zeros((0, 5))), "0 sample"),
         (sp.csr_array((0, 5)), "0 sample"),
         (np.zeros((5, 0)), "0 feature"),
-        (pl.DataFrame(), "0 feature"),
+        (pl.DataFrame(), "0 sample"),
         ([], "Expected 2D array"),
         ([1.0, 2.0, 3.0], "Expected 2D array"),
         (np.zeros(5), "Expected 2D array"),

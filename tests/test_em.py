@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from sketchmix import Sketch, Sketcher, _core, em, moments
-from sketchmix.families import FAMILIES, AxisAligned
+from sketchmix.families import FAMILIES, AxisAligned, Limits
 from sketchmix.moments import Block, Moments, Parameters, add_up, dense_block, log_density
 from tests import reference
 
@@ -42,7 +42,7 @@ def random_block(n: int, p: int, q: int, seed: int = 0, dtype: str = "float64") 
     """Rows that keep q of p entries each."""
     rng = np.random.default_rng(seed)
     kept = np.sort(rng.permuted(np.tile(np.arange(p), (n, 1)), axis=1)[:, :q], axis=1)
-    return Block((1.5 * rng.normal(size=(n, q)) + 0.5).astype(dtype), kept.astype(np.uint16))
+    return Block.of((1.5 * rng.normal(size=(n, q)) + 0.5).astype(dtype), kept.astype(np.uint16))
 
 
 def random_parameters(family: AxisAligned, p: int, k: int, seed: int = 1) -> Parameters:
@@ -51,8 +51,8 @@ def random_parameters(family: AxisAligned, p: int, k: int, seed: int = 1) -> Par
     return Parameters(rng.dirichlet(np.ones(k)), rng.normal(size=(p, k)), variances)
 
 
-def no_floor(parameters: Parameters) -> Array:
-    return np.zeros_like(parameters.variances)
+def no_limits(parameters: Parameters, reg_covar: float = 0.0) -> Limits:
+    return Limits(reg_covar, np.zeros_like(parameters.variances), 2.0)
 
 
 def by_component(parameters: Parameters) -> tuple[Array, Array, Array]:
@@ -161,7 +161,7 @@ def test_every_type_of_a_sketch(family: AxisAligned, dtype: str, index: str) -> 
 @FAMILY
 def test_a_dense_block_keeps_every_entry(family: AxisAligned) -> None:
     rows, parameters = np.random.default_rng(3).normal(size=(20, 6)), random_parameters(family, 6, 5)
-    explicit = Block(rows, np.tile(np.arange(6, dtype=np.uint32), (20, 1)))
+    explicit = Block.of(rows, np.tile(np.arange(6, dtype=np.uint32), (20, 1)))
     assert_array_equal(log_density(dense_block(rows), parameters), log_density(explicit, parameters))
     assert_moments(
         add_up(dense_block(rows), parameters, None),
@@ -175,7 +175,7 @@ def test_a_dense_block_keeps_every_entry(family: AxisAligned) -> None:
 @pytest.mark.parametrize("k", [1, 5, 20])
 def test_no_rows_add_up_to_nothing(family: AxisAligned, k: int) -> None:
     some, parameters = random_block(5, 6, 2), random_parameters(family, 6, k)
-    block = Block(some.values[:0], some.indices[:0])
+    block = Block.of(some.values[:0], some.indices[:0])
     got = add_up(block, parameters, None)
     assert got.log_likelihood == 0
     for total in (got.size, got.count, got.first, got.second):
@@ -190,7 +190,7 @@ def test_the_sums_of_blocks_add_up_to_those_of_the_whole(family: AxisAligned, k:
     weight = np.random.default_rng(4).uniform(0, 2, 101)
     whole = add_up(block, parameters, weight)
     cuts = [(0, 1), (1, 40), (40, 40), (40, 101)]
-    parts = [add_up(Block(block.values[a:b], block.indices[a:b]), parameters, weight[a:b]) for a, b in cuts]
+    parts = [add_up(Block.of(block.values[a:b], block.indices[a:b]), parameters, weight[a:b]) for a, b in cuts]
     together = parts[0] + parts[1] + parts[2] + parts[3]
     assert_allclose(together.log_likelihood, whole.log_likelihood, 1e-12)
     for name in ("size", "count", "first", "second"):
@@ -225,8 +225,8 @@ def test_the_nearest_mean_does_not_depend_on_the_unit_of_the_data(
     monkeypatch.setattr(moments, "SMALL_PROBLEM", 0)
     block = random_block(300, 20, 8)
     means = np.random.default_rng(5).normal(size=(20, 4))
-    scaled = Block((block.values * scale).astype(dtype), block.indices)
-    got = add_up(scaled, Parameters(np.full(4, 0.25), means * scale, np.ones(4)), None, hard=True)
+    scaled = Block.of((block.values * scale).astype(dtype), block.indices)
+    got = add_up(scaled, unit_spheres(means * scale), None, hard=True)
     nearest = reference.nearest(block.values, block.indices, means.T)
     # A tie to float32's precision may go either way.
     assert_allclose(got.size, np.bincount(nearest, minlength=4), atol=1)
@@ -249,7 +249,7 @@ def test_the_variances_of_all_rows_survive_an_offset(offset: float, dtype: str) 
 @pytest.mark.parametrize(("n", "p", "q", "k"), [(1, 1, 1, 1), (40, 7, 3, 5), (30, 4, 4, 1), (60, 9, 1, 20)])
 def test_maximise_is_the_papers_estimator(family: AxisAligned, n: int, p: int, q: int, k: int) -> None:
     block, parameters = random_block(n, p, q), random_parameters(family, p, k)
-    got = family.maximise(family.statistics(block, parameters, None), parameters, 0.0, no_floor(parameters))
+    got = family.maximise(family.statistics(block, parameters, None), parameters, no_limits(parameters))
     _, means, variances = by_component(parameters)
     r = reference.responsibilities(joint(block, parameters))
     expected = reference.m_step(
@@ -262,7 +262,7 @@ def test_maximise_is_the_papers_estimator(family: AxisAligned, n: int, p: int, q
 @FAMILY
 def test_coordinates_that_nobody_kept_stay_as_they_were(family: AxisAligned) -> None:
     block, parameters = random_block(20, 4, 2), random_parameters(family, 7, 3)
-    got = family.maximise(family.statistics(block, parameters, None), parameters, 1e-3, no_floor(parameters))
+    got = family.maximise(family.statistics(block, parameters, None), parameters, no_limits(parameters, 1e-3))
     assert_array_equal(got.means[4:], parameters.means[4:])
     assert (got.means[:4] != parameters.means[:4]).all()
     if family.name == "diag":
@@ -274,32 +274,32 @@ def test_coordinates_that_nobody_kept_stay_as_they_were(family: AxisAligned) -> 
 def test_reg_covar_is_added_to_every_variance(family: AxisAligned) -> None:
     block, parameters = random_block(50, 6, 3), random_parameters(family, 6, 2)
     statistics = family.statistics(block, parameters, None)
-    floor = no_floor(parameters)
-    plain = family.maximise(statistics, parameters, 0.0, floor)
-    regularised = family.maximise(statistics, parameters, 0.25, floor)
+    plain = family.maximise(statistics, parameters, no_limits(parameters))
+    regularised = family.maximise(statistics, parameters, no_limits(parameters, 0.25))
     assert_allclose(regularised.variances, plain.variances + 0.25, 1e-12)
     assert_array_equal(regularised.means, plain.means)
 
 
 @FAMILY
 def test_no_variance_falls_below_the_floor(family: AxisAligned) -> None:
-    block = Block(np.full((8, 2), 3.0), np.tile(np.array([0, 2], np.uint16), (8, 1)))
+    block = Block.of(np.full((8, 2), 3.0), np.tile(np.array([0, 2], np.uint16), (8, 1)))
     parameters = random_parameters(family, 3, 1)
     floor = np.full_like(parameters.variances, 0.125)
-    got = family.maximise(family.statistics(block, parameters, None), parameters, 0.0, floor)
+    got = family.maximise(family.statistics(block, parameters, None), parameters, Limits(0.0, floor, 2.0))
     assert_allclose(got.means[[0, 2]], [[3], [3]])
     assert_array_equal(got.variances if family.name == "spherical" else got.variances[[0, 2]].ravel(), 0.125)
 
 
 def test_a_variance_by_hand() -> None:
-    # Rows (1, ., 4) and (3, 5, .) of one component: coordinate 0 has mean 2 and variance 1.
-    block = Block(np.array([[1.0, 4.0], [3.0, 5.0]]), np.array([[0, 2], [0, 1]], np.uint16))
-    diag = Parameters(np.ones(1), np.zeros((3, 1)), np.ones((3, 1)))
-    got = FAMILIES["diag"].maximise(add_up(block, diag, None), diag, 0.0, no_floor(diag))
+    # Rows (1, ., 4) and (3, 5, .) of one component: coordinate 0 has mean 2 and variance 1; one row says nothing
+    # about the variance of the others, which stays 7.
+    block = Block.of(np.array([[1.0, 4.0], [3.0, 5.0]]), np.array([[0, 2], [0, 1]], np.uint16))
+    diag = Parameters(np.ones(1), np.zeros((3, 1)), np.full((3, 1), 7.0))
+    got = FAMILIES["diag"].maximise(add_up(block, diag, None), diag, no_limits(diag))
     assert_allclose(got.means[:, 0], [2, 5, 4])
-    assert_allclose(got.variances[:, 0], [1, 0, 0], atol=1e-15)
+    assert_allclose(got.variances[:, 0], [1, 7, 7], atol=1e-15)
     round_ = Parameters(np.ones(1), np.zeros((3, 1)), np.ones(1))
-    got = FAMILIES["spherical"].maximise(add_up(block, round_, None), round_, 0.0, no_floor(round_))
+    got = FAMILIES["spherical"].maximise(add_up(block, round_, None), round_, no_limits(round_))
     assert_allclose(got.variances, [2 / 4])
 
 
@@ -327,7 +327,7 @@ def pooled_variances(sketch: Sketch, weight: Array) -> Array:
 def reference_start(family: AxisAligned, sketch: Sketch, weight: Array, means: Array) -> tuple[Array, Array]:
     """The paper's bootstrap: weights and variances (K, P) by hard assignment to the nearest of `means` (K, P).
 
-    What no row says is what all rows together say; the least that is allowed is 1e-10 of that.
+    What no row says is what all rows together say, and so is a spread where less than two rows speak; the least that is allowed is 1e-10 of that.
     """
     r = np.eye(len(means))[reference.nearest(sketch.values, sketch.indices, means)] * weight[:, None]
     count, _, second = reference.weighted_moments(sketch.values, sketch.indices, r, means)
@@ -337,7 +337,11 @@ def reference_start(family: AxisAligned, sketch: Sketch, weight: Array, means: A
             np.tile(a.sum(axis=1, keepdims=True), means.shape[1]) for a in (count, second, pooled)
         )
         pooled /= means.shape[1]
-    variances = np.where(count > 0, second / np.where(count > 0, count, 1), pooled)
+    size = r.sum(axis=0)[:, None]
+    known = (
+        (count >= 2 * weight.mean()) | np.isclose(count, size, rtol=1e-6, atol=0) | (family.name == "spherical")
+    )
+    variances = np.where(known & (count > 0), second / np.where(count > 0, count, 1), pooled)
     return r.sum(axis=0) / r.sum(), np.maximum(variances, 1e-10 * pooled)
 
 

@@ -119,7 +119,7 @@ def mixture_of(case: MixtureCase) -> Mixture:
     variances = rng.uniform(0.3, 2, size=(p, k) if case.family == "diag" else k)
     weights = rng.dirichlet(np.full(k, 5.0))
     weight = rng.integers(0, 4, size=n) * 0.7 if case.weighted else None
-    block = Block(values.astype(case.values), indices.astype(case.indices))
+    block = Block.of(values.astype(case.values), indices.astype(case.indices))
     return Mixture(block, Parameters(weights, means, variances), weight)
 
 
@@ -169,7 +169,7 @@ def ties() -> Iterator[tuple[str, Block, Parameters]]:
     for dtype in (np.float32, np.float64):
         for k in COMPONENTS:
             for family in ("diag", "spherical"):
-                block = Block(np.ones((10, 3), dtype), np.tile(np.arange(3, dtype=np.uint16), (10, 1)))
+                block = Block.of(np.ones((10, 3), dtype), np.tile(np.arange(3, dtype=np.uint16), (10, 1)))
                 variances = np.ones((3, k) if family == "diag" else k)
                 yield (
                     f"{k} {family} {block.values.dtype}",
@@ -183,7 +183,7 @@ def far_rows() -> Iterator[tuple[str, Block, Parameters]]:
     for dtype in (np.float32, np.float64):
         for k in COMPONENTS:
             for family in ("diag", "spherical"):
-                block = Block(np.full((10, 4), 1024, dtype), np.tile(np.arange(4, dtype=np.uint16), (10, 1)))
+                block = Block.of(np.full((10, 4), 1024, dtype), np.tile(np.arange(4, dtype=np.uint16), (10, 1)))
                 means = np.tile(np.arange(k, dtype=float) - k + 1, (4, 1))
                 variances = np.ones((4, k) if family == "diag" else k)
                 parameters = Parameters(np.full(k, 1 / k), means, variances)
@@ -196,8 +196,8 @@ def halves_read() -> dict[str, Array]:
     places = np.arange(2**16, dtype=np.uint16)[:, None]
     finite = np.isfinite(halves[:, 0])
     centre = Parameters(np.ones(1), np.zeros((2**16, 1)), np.ones(1))
-    first = moments.add_up(Block(halves[finite], places[finite]), centre, None).first[:, 0]
-    distance = moments.squared_distances(Block(halves, places), centre.means)[:, 0]
+    first = moments.add_up(Block.of(halves[finite], places[finite]), centre, None).first[:, 0]
+    distance = moments.squared_distances(Block.of(halves, places), centre.means)[:, 0]
     return {"halves read": first[finite], "halves squared": distance}
 
 

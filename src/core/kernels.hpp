@@ -76,6 +76,7 @@ struct Gaussians {
 };
 
 // Where one pass is added up, in float64 and around the given means. Filled with zeros by the caller.
+// Densities, here and below, are without their factor (2 pi)^(-sketch_size / 2).
 struct Moments {
   double* log_likelihood = nullptr;
   double* size = nullptr;    // K: sum of r
@@ -98,7 +99,7 @@ struct DensityTask {
   SketchView sketch;
   Gaussians gaussians;
   bool double_precision = false;
-  double* log_density = nullptr;  // n_rows x K: log weight + log density of the kept entries
+  double* log_density = nullptr;  // n_rows x K: log weight + log density + sketch_size log(2 pi) / 2
 };
 
 struct Kernels {

@@ -7,6 +7,7 @@
 // Shards of rows are summed in the kernel's own precision around the current means, then added to float64
 // totals one after the other, in order: the result does not depend on how many threads there are.
 #include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "half.hpp"
@@ -16,8 +17,6 @@
 
 namespace sketchmix::SKETCHMIX_LEVEL {
 namespace {
-
-constexpr double log_2_pi = 1.8378770664093453;
 
 // Lanes are components: L to a vector, `n_blocks` vectors to a coordinate.
 template <class T, int L>
@@ -37,8 +36,8 @@ struct Lanes {
 };
 
 // A diagonal covariance. With s = 1/sqrt(2 v), d = (x - mu) s and l = log(v)/2:
-// log N(x; mu, v) + log(2 pi)/2 = -(d^2 + l). Sums are those of the standardised d; x - mu comes first, as it is
-// exact near the mean however large the mean is.
+// log N(x; mu, v) + log(2 pi)/2 = -(d^2 + l). (The caller adds the 2 pi, as it would drown small distances.) Sums
+// are those of the standardised d; x - mu comes first, as it is exact near the mean however large the mean is.
 template <class T, int L>
 struct Diagonal {
   static constexpr int n_parameters = 3;  // mu, s, l
@@ -175,8 +174,8 @@ struct Table {
     const double q = static_cast<double>(sketch_size);
     for (size_t k = 0; k < lanes.padded(); ++k) {
       const double variance = F::per_coordinate || k >= n ? 1 : g.variances[k];
-      constant.part(0)[k] =
-          k < n ? static_cast<T>(g.log_weights[k] - 0.5 * q * (log_2_pi + std::log(variance))) : T(-1e30);
+      constant.part(0)[k] = k < n ? static_cast<T>(g.log_weights[k] - 0.5 * q * std::log(variance))
+                                  : -std::numeric_limits<T>::infinity();
       scale.part(0)[k] = static_cast<T>(F::per_coordinate ? -1 : -0.5 / variance);
     }
   }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
@@ -30,11 +29,10 @@ class SketchEstimator(BaseEstimator):  # type: ignore[misc]
     def _sketch_of(self, X: ArrayLike | Sketch, sketcher: Sketcher | None = None) -> Sketch:
         """The sketch to fit, made by `sketcher` or by a new one; sets what scikit-learn asks of the features."""
         if isinstance(X, Sketch):
-            validation.check_indices(X.indices, X.sketcher.n_rotated_)
-            validation.check_not_empty(X)
+            validation.check_readable(X, least=1)
             self._adopt_features(X.sketcher)
             return X
-        rows = Rows(self, X, reset=True)
+        rows = Rows(self, X, reset=sketcher is None)
         if sketcher is None:
             params = self.get_params(deep=False)
             sketcher = Sketcher(**{name: params[name] for name in SKETCHER_PARAMETERS}).fit_rows(rows)
@@ -53,10 +51,9 @@ class SketchEstimator(BaseEstimator):  # type: ignore[misc]
         """Rows to predict, a block at a time: the kept entries of a sketch, or all entries of raw rows."""
         if isinstance(Z, Sketch):
             validation.check_same_frame(Z, self.sketcher_)
-            validation.check_indices(Z.indices, Z.sketcher.n_rotated_)
-            for first in range(0, Z.n_samples, ROWS_AT_A_TIME):
-                rows = np.s_[first : first + ROWS_AT_A_TIME]
-                yield Block(Z.values[rows], Z.indices[rows])
+            validation.check_readable(Z, least=1)
+            for first in range(0, len(Z), ROWS_AT_A_TIME):
+                yield Z[first : first + ROWS_AT_A_TIME].block
             return
         for rotated in self._rotated(Rows(self, Z, reset=False)):
             yield dense_block(rotated)

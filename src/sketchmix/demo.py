@@ -84,9 +84,8 @@ def main(picture: str = "demo.png") -> None:
     """Run the demo and write its picture."""
     X, truth = images()
     K = len(DIGITS)
-    print(
-        f"{len(X):,} images of digits {', '.join(map(str, DIGITS))}: {X.shape[1]} features, {X.nbytes / 1e6:.0f} MB"
-    )
+    digits = ", ".join(map(str, DIGITS))
+    print(f"{len(X):,} images of digits {digits}: {X.shape[1]} features, {X.nbytes / 1e6:.0f} MB")
     ours = sm.GaussianMixture(K, sketch_size=SKETCH_SIZE, n_init=3, random_state=0)
     theirs = mixture.GaussianMixture(K, covariance_type="diag", n_init=3, random_state=0)
     our_labels, our_seconds = timed(ours, X)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchmix.families import AxisAligned
-from sketchmix.moments import Moments, Parameters, add_up
+from sketchmix.families import AxisAligned, Limits
+from sketchmix.moments import Moments, Parameters, add_up, sums_by_coordinate
 from sketchmix.sketch import Sketch
 
 Array = NDArray[Any]
@@ -22,6 +22,9 @@ TRIAL_ROWS = 20_000
 # and (where they have none) to this share of what they have on average, which float32 can still standardise.
 SMALLEST_SHARE = 1e-10
 SMALLEST_SHARE_OF_MEAN = 1e-24
+SMALLEST = float(np.finfo(np.float32).tiny)
+# A deviation that is this small beside its mean is rounding.
+ROUNDING = 1e-14
 # A component that holds less than this many rows is reported as empty.
 EMPTY = 1e-3
 
@@ -47,9 +50,8 @@ class Problem:
     family: AxisAligned
     sketch: Sketch
     sample_weight: Array | None
-    reg_covar: float
     shared: Array  # the variances of all rows together, shaped like a component's
-    floor: Array  # and the smallest that are allowed
+    limits: Limits
 
     @classmethod
     def of(
@@ -63,24 +65,26 @@ class Problem:
         """The problem, with what all rows together say about its scale."""
         variances = pooled_variances(sketch, sample_weight)
         shared = family.shared_variances(variances, n_components)
-        least = max(reg_covar, SMALLEST_SHARE_OF_MEAN * float(variances.mean()), float(np.finfo(np.float32).tiny))
+        least = max(reg_covar, SMALLEST_SHARE_OF_MEAN * float(variances.mean()), SMALLEST)
         floor = np.maximum(SMALLEST_SHARE * shared, least)
-        return cls(family, sketch, sample_weight, reg_covar, np.maximum(shared, floor), floor)
+        return cls(
+            family,
+            sketch,
+            sample_weight,
+            np.maximum(shared, floor),
+            Limits(reg_covar, floor, support_of(sample_weight)),
+        )
 
     def thinned(self, n_rows: int) -> Problem:
         """The same problem on evenly spaced rows, about `n_rows` of them."""
-        step = max(1, self.sketch.n_samples // n_rows)
-        weight = None if self.sample_weight is None else self.sample_weight[::step]
-        if weight is not None and not weight.any():
-            return self
-        return replace(self, sketch=self.sketch[::step], sample_weight=weight)
+        sketch, weight = thinned(self.sketch, self.sample_weight, n_rows)
+        return replace(self, sketch=sketch, sample_weight=weight)
 
     def start(self, means: Array) -> Parameters:
         """Bootstrap from means: each row to the nearest by its kept entries, then the first weights and S."""
-        k = means.shape[1]
-        unit = Parameters(np.full(k, 1 / k), means, np.ones_like(self.shared))
+        unit = Parameters(np.ones(means.shape[1]), means, np.ones_like(self.shared))
         nearest = add_up(self.sketch.block, unit, self.sample_weight, hard=True)
-        return self.family.bootstrap(nearest, means, self.shared, self.floor)
+        return self.family.bootstrap(nearest, means, self.shared, self.limits)
 
     def statistics(self, parameters: Parameters) -> Moments:
         """The E-step over all rows."""
@@ -88,20 +92,38 @@ class Problem:
 
     def maximise(self, moments: Moments, parameters: Parameters) -> Parameters:
         """The M-step."""
-        return self.family.maximise(moments, parameters, self.reg_covar, self.floor)
+        return self.family.maximise(moments, parameters, self.limits)
+
+
+def support_of(sample_weight: Array | None) -> float:
+    """What two rows weigh: less says nothing about a spread."""
+    return 2.0 if sample_weight is None else 2 * float(sample_weight[sample_weight > 0].mean())
+
+
+def thinned(sketch: Sketch, sample_weight: Array | None, n_rows: int) -> tuple[Sketch, Array | None]:
+    """About `n_rows` evenly spaced rows, and their weights."""
+    step = max(1, sketch.n_samples // n_rows)
+    if sample_weight is None:
+        return sketch[::step], None
+    weight = sample_weight[::step]
+    return (sketch[::step], weight) if weight.any() else (sketch, sample_weight)
 
 
 def pooled_variances(sketch: Sketch, sample_weight: Array | None) -> Array:
-    """The variance of each rotated coordinate over the rows that kept it."""
-    p = sketch.sketcher.n_rotated_
-    one = Parameters(np.ones(1), np.zeros((p, 1)), np.ones((p, 1)))
-    # Twice: sums around a rough mean lose nothing to an offset that is large beside the spread.
-    rough = add_up(sketch.block, one, sample_weight)
-    count = np.maximum(rough.count, np.finfo(float).tiny)
-    centred = replace(one, means=rough.first / count)
-    moments = add_up(sketch.block, centred, sample_weight)
-    variances: Array = (moments.second / count - (moments.first / count) ** 2)[:, 0]
-    return np.maximum(variances, 0)
+    """The variance of each rotated coordinate over the rows that kept it; their mean where there are too few."""
+    count, total = sums_by_coordinate(sketch.block, sketch.sketcher.n_rotated_, sample_weight)
+    means = (total / np.where(count > 0, count, 1))[:, None]
+    around = Parameters(np.ones(1), means, np.ones_like(means))
+    # In float64, as one pass costs little: these are the scale that all else is measured by.
+    second = add_up(sketch.block, around, sample_weight, exact=True).second[:, 0]
+    supported = count >= support_of(sample_weight)
+    if not supported.any():
+        return np.full(len(count), second.sum() / count.sum())
+    variances = second[supported] / count[supported]
+    variances[variances <= (ROUNDING * means[supported, 0]) ** 2] = 0  # constant, but for rounding
+    filled = np.full(len(count), variances.mean())
+    filled[supported] = variances
+    return filled
 
 
 def fit(
@@ -129,7 +151,7 @@ def has_converged(lower_bounds: list[float], tol: float) -> bool:
     if len(lower_bounds) < 2:
         return False
     rounding = 1e-5 * max(1.0, abs(lower_bounds[-1]))
-    return -rounding <= gain(lower_bounds) < tol
+    return bool(-rounding <= gain(lower_bounds) < tol)
 
 
 def best_start(problem: Problem, starts: list[Parameters]) -> Parameters:
@@ -151,7 +173,8 @@ def troubles(result: Fit, problem: Problem) -> Iterator[str]:
     parameters, n = result.parameters, problem.sketch.n_samples
     for k in np.flatnonzero(parameters.weights * n < EMPTY):
         yield f"component {k} has lost all its rows (weight {parameters.weights[k]:.3g}); lower n_components."
-    at_floor = (parameters.variances <= 2 * problem.floor) & (problem.shared > 1e3 * problem.floor)
+    floor = problem.limits.floor
+    at_floor = (parameters.variances <= 2 * floor) & (problem.shared > 10 * floor)
     for k in np.flatnonzero(np.atleast_2d(at_floor).any(axis=0)):
         yield (
             f"component {k} has collapsed: some of its variances fell to the smallest that is allowed. "

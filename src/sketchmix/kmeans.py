@@ -16,8 +16,8 @@ from sklearn.utils import check_random_state
 from sketchmix import em, validation
 from sketchmix.base import SketchEstimator
 from sketchmix.families.axis_aligned import mean_of
-from sketchmix.moments import Moments, Parameters, add_up, dense_block, squared_distances
-from sketchmix.parameters import has_transform_parameter
+from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
+from sketchmix.parameters import HasTransformParameter
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch
 from sketchmix.sources import Rows
@@ -25,6 +25,8 @@ from sketchmix.sources import Rows
 Array = NDArray[Any]
 
 INIT = ("k-means++", "random")
+# Of the variance: how far rounding moves a coordinate of a center that stays where it is, squared.
+ROUNDING = 1e-14
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,8 @@ class Lloyd:
 
     def thinned(self, n_rows: int) -> Lloyd:
         """The same on evenly spaced rows, about `n_rows` of them."""
-        step = max(1, self.sketch.n_samples // n_rows)
-        weight = None if self.sample_weight is None else self.sample_weight[::step]
-        return Lloyd(self.sketch[::step], weight, self.candidates)
+        sketch, weight = em.thinned(self.sketch, self.sample_weight, n_rows)
+        return Lloyd(sketch, weight, self.candidates)
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,12 @@ class Solution:
 
 def assign(sketch: Sketch, centers: Array, sample_weight: Array | None) -> Moments:
     """Sums over the rows nearest to each center, around that center."""
-    k = centers.shape[1]
-    return add_up(sketch.block, Parameters(np.ones(k), centers, np.ones(k)), sample_weight, hard=True)
+    return add_up(sketch.block, unit_spheres(centers), sample_weight, hard=True)
 
 
-@has_transform_parameter
-class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SketchEstimator):  # type: ignore[misc]
+class KMeans(
+    HasTransformParameter, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SketchEstimator
+):  # type: ignore[misc]
     """k-means in one pass over the rows.
 
     Each row is rotated, a few of its entries are kept, and the row is never looked at again. Lloyd's algorithm
@@ -144,7 +145,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Sk
     >>> X = centers[y] + rng.normal(size=(3000, 512))
     >>> km = sm.KMeans(n_clusters=3, sketch_size=32, random_state=0).fit(X)
     >>> km.cluster_centers_.shape, sorted(np.unique(km.predict(X), return_counts=True)[1].tolist())
-    ((3, 512), [963, 1015, 1022])
+    ((3, 512), [950, 1025, 1025])
     """
 
     def __init__(
@@ -194,16 +195,17 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Sk
         self._check_parameters()
         sketch = self._sketch_of(X)
         validation.check_enough_rows("n_clusters", self.n_clusters, sketch.n_samples)
-        weight = validation.check_sample_weight(sample_weight, sketch.n_samples)
-        self.sketcher_ = sketch.sketcher
+        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
         lloyd = Lloyd(sketch, weight, Candidates.of(sketch, weight, self.n_clusters))
-        tol = self.tol * em.pooled_variances(sketch, weight).mean()
-        start = best_start(lloyd, list(self._starts(lloyd.candidates)))
-        solution = lloyd.run(start, tol=tol, max_iter=self.max_iter, verbose=self.verbose)
+        start = best_start(lloyd, list(self._starts(lloyd)))
+        solution = lloyd.run(
+            start, tol=self._squared_tolerance(lloyd), max_iter=self.max_iter, verbose=self.verbose
+        )
+        self.sketcher_ = sketch.sketcher
         self._set_centers(solution.centers)
         self.n_iter_ = solution.n_iter
         self.labels_, nearest = self._nearest(sketch)
-        self.inertia_ = float(nearest.sum() if weight is None else weight @ nearest)
+        self.inertia_ = float(nearest.sum() if sample_weight is None else np.asarray(sample_weight) @ nearest)
         self._warn(solution)
         return self
 
@@ -252,8 +254,11 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Sk
             np.add.at(total.T, nearest, rotated - centers.T[nearest])
             labels.append(nearest.astype(np.int32))
             inertia += distances.min(axis=1).sum()
-        self._set_centers(centers + mean_of(total, size, 0.0))
-        self.labels_, self.inertia_ = np.concatenate(labels), float(inertia)
+        shift = mean_of(total, size, 0.0)
+        self._set_centers(centers + shift)
+        self.labels_ = np.concatenate(labels)
+        # Around the means of the rows, and no longer around the old centers.
+        self.inertia_ = float(inertia - (size * shift**2).sum())
         return self
 
     def predict(self, X: ArrayLike | Sketch) -> Array:
@@ -327,19 +332,25 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Sk
             validation.check_integer("n_init", self.n_init, least=1)
         validation.check_integer("max_iter", self.max_iter, least=1)
         validation.check_real("tol", self.tol)
-        validation.check_integer("verbose", int(self.verbose), least=0)
+        validation.check_verbose(self.verbose)
 
-    def _starts(self, candidates: Candidates) -> Iterator[Array]:
+    def _squared_tolerance(self, lloyd: Lloyd) -> float:
+        """How far the centers may move in the last iteration; at the least, as far as rounding moves them."""
+        variances = em.pooled_variances(lloyd.sketch, lloyd.sample_weight)
+        return max(self.tol * float(variances.mean()), ROUNDING * self.n_clusters * float(variances.sum()))
+
+    def _starts(self, lloyd: Lloyd) -> Iterator[Array]:
         """Initial centers in the rotated frame, P x K."""
         if not isinstance(self.init, str):
-            shape = (self.n_clusters, self.n_features_in_)
+            shape = (self.n_clusters, lloyd.sketch.n_features)
             centers = validation.check_rows_by_feature("init", self.init, shape)
-            yield np.ascontiguousarray(self.sketcher_.rotation_.forward(centers).T)
+            yield np.ascontiguousarray(lloyd.sketch.sketcher.rotation_.forward(centers).T)
             return
         n_init = self.n_init
         if isinstance(n_init, str):
             n_init = 1 if self.init == "k-means++" else 10
         rng = check_random_state(self.random_state)
+        candidates = lloyd.candidates
         draw = candidates.k_means_plus_plus if self.init == "k-means++" else candidates.at_random
         for _ in range(n_init):
             yield np.ascontiguousarray(draw(self.n_clusters, rng).T)

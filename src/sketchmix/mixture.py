@@ -17,7 +17,7 @@ from sketchmix import em, validation
 from sketchmix.base import SketchEstimator
 from sketchmix.families import FAMILIES
 from sketchmix.moments import Moments, Parameters, dense_block
-from sketchmix.parameters import has_transform_parameter
+from sketchmix.parameters import HasTransformParameter
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch, Sketcher
 from sketchmix.sources import Rows
@@ -27,8 +27,7 @@ Array = NDArray[Any]
 INIT_PARAMS = ("k-means++", "random_from_data")
 
 
-@has_transform_parameter
-class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
+class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # type: ignore[misc]
     """A Gaussian mixture fitted in one pass over the rows.
 
     Each row is rotated, a few of its entries are kept, and the row is never looked at again. EM runs on what
@@ -105,8 +104,8 @@ class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
     Parameters are those of ``fit(X)``; ``fit(sketch)`` takes the sketch as it is and ignores `sketch_size`,
     `transform`, `n_shared` and `dtype`.
 
-    Where a component's rows kept a coordinate never, its mean and variance there stay what the start gave them:
-    the seed's mean, and the variance of all rows.
+    Where no row of a component kept a coordinate, its mean and variance there stay what the start gave them: the
+    seed's mean, and the variance of all rows. Where less than two did (and others did not), the variance does.
 
     Examples
     --------
@@ -178,11 +177,10 @@ class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
         self._check_parameters()
         sketch = self._sketch_of(X, self._warm_sketcher())
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight = validation.check_sample_weight(sample_weight, sketch.n_samples)
-        warm = self._warm_parameters(sketch)
-        self.sketcher_, self._family = sketch.sketcher, FAMILIES[self.covariance_type]
-        problem = em.Problem.of(self._family, sketch, weight, self.n_components, self.reg_covar)
-        start = warm or em.best_start(problem, list(self._starts(problem)))
+        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
+        family = FAMILIES[self.covariance_type]
+        problem = em.Problem.of(family, sketch, weight, self.n_components, self.reg_covar)
+        start = self._warm_parameters(sketch) or em.best_start(problem, list(self._starts(problem)))
         result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=self._report())
         self._set_result(result, problem)
         self.labels_ = self.predict(sketch)
@@ -229,7 +227,7 @@ class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
             block = dense_block(rotated)
             total += self._family.statistics(block, self._parameters, None)
             labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
-        self._set_parameters(self._family.maximise(total, self._parameters, self.reg_covar, self._floor))
+        self._set_parameters(self._family.maximise(total, self._parameters, self._limits))
         self.labels_ = np.concatenate(labels)
         return self
 
@@ -377,7 +375,7 @@ class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
         validation.check_integer("max_iter", self.max_iter, least=1)
         validation.check_integer("n_init", self.n_init, least=1)
         validation.check_choice("init_params", self.init_params, INIT_PARAMS)
-        validation.check_integer("verbose", int(self.verbose), least=0)
+        validation.check_verbose(self.verbose)
 
     def _starts(self, problem: em.Problem) -> Iterator[Parameters]:
         """Parameters to start from: one where the means are given, else `n_init`."""
@@ -390,9 +388,9 @@ class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
 
     def _initial_means(self, problem: em.Problem) -> Iterator[Array]:
         if self.means_init is not None:
-            shape = (self.n_components, self.n_features_in_)
+            shape = (self.n_components, problem.sketch.n_features)
             means = validation.check_rows_by_feature("means_init", self.means_init, shape)
-            yield self.sketcher_.rotation_.forward(means)
+            yield problem.sketch.sketcher.rotation_.forward(means)
             return
         rng = check_random_state(self.random_state)
         candidates = Candidates.of(problem.sketch, problem.sample_weight, self.n_components)
@@ -422,8 +420,8 @@ class GaussianMixture(DensityMixin, SketchEstimator):  # type: ignore[misc]
         return lambda n, bound: print(f"iteration {n}: log-likelihood of a row {bound:.6f}")
 
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
+        self.sketcher_, self._family, self._limits = problem.sketch.sketcher, problem.family, problem.limits
         self._set_parameters(result.parameters)
-        self._floor = problem.floor
         self.converged_ = result.converged
         self.n_iter_ = result.n_iter
         self.lower_bounds_ = result.lower_bounds

@@ -21,6 +21,9 @@ ROWS_PER_COORDINATE = 256
 LARGEST_SHARD = 2**17
 # Up to this many kept entries times components, float64 costs nothing that anyone would notice.
 SMALL_PROBLEM = 2**20
+# Entries beyond these, or energies (squared standardised deviations, summed), would be lost in float32.
+SMALLEST_IN_FLOAT32 = 1e-12
+LARGEST_IN_FLOAT32 = 1e36
 
 
 class Block(NamedTuple):
@@ -28,12 +31,23 @@ class Block(NamedTuple):
 
     values: Array  # (n, Q)
     indices: Array  # (n, Q); a row stride of 0 where all rows keep the same
+    largest: float  # a bound on the magnitudes of the values
+
+    @classmethod
+    def of(cls, values: Array, indices: Array) -> Block:
+        """The block of these arrays."""
+        return cls(values, indices, largest_magnitude(values))
 
 
 def dense_block(rotated: Array) -> Block:
     """Rotated rows as a sketch that keeps every entry."""
     every = np.arange(rotated.shape[1], dtype=np.uint32)
-    return Block(rotated, np.broadcast_to(every, rotated.shape))
+    return Block.of(rotated, np.broadcast_to(every, rotated.shape))
+
+
+def largest_magnitude(values: Array) -> float:
+    """The largest absolute value, 0 for no values."""
+    return float(max(values.max(initial=0), -values.min(initial=0)))
 
 
 @dataclass(frozen=True)
@@ -77,10 +91,20 @@ class Moments:
         )
 
 
-def add_up(block: Block, parameters: Parameters, sample_weight: Array | None, *, hard: bool = False) -> Moments:
-    """The E-step and its sums in one pass; with `hard`, each row belongs to its densest component alone."""
+def add_up(
+    block: Block,
+    parameters: Parameters,
+    sample_weight: Array | None,
+    *,
+    hard: bool = False,
+    exact: bool = False,
+) -> Moments:
+    """The E-step and its sums in one pass.
+
+    With `hard`, each row belongs to its densest component alone; with `exact`, the arithmetic is in float64.
+    """
     n, q = block.values.shape
-    p, k = parameters.means.shape
+    p = len(parameters.means)
     sums = Moments.of_nothing(parameters)
     log_likelihood = _core.statistics(
         block.values,
@@ -90,52 +114,62 @@ def add_up(block: Block, parameters: Parameters, sample_weight: Array | None, *,
         parameters.means,
         parameters.variances,
         hard,
-        in_double(block, k),
+        exact or in_double(block, parameters),
         n_shards(n, q, p),
         sums.size,
         sums.count,
         sums.first,
         sums.second,
     )
-    return replace(sums, log_likelihood=log_likelihood)
+    return replace(sums, log_likelihood=log_likelihood - 0.5 * q * LOG_2_PI * sums.size.sum())
 
 
 def log_density(block: Block, parameters: Parameters) -> Array:
     """Log weight plus log density of each row's kept entries under each component, (n, K)."""
-    k = len(parameters.weights)
-    out = np.empty((len(block.values), k))
+    density: Array = scaled_log_density(block, parameters) - 0.5 * block.values.shape[1] * LOG_2_PI
+    return density
+
+
+def squared_distances(block: Block, centers: Array) -> Array:
+    """Sum over each row's kept entries of the squared deviation from each column of `centers`, (n, M)."""
+    # Minus twice the logarithm of unit Gaussians of weight one; adding zero turns -0.0 into 0.0.
+    return -2 * scaled_log_density(block, unit_spheres(centers)) + 0.0
+
+
+def scaled_log_density(block: Block, parameters: Parameters) -> Array:
+    """`log_density` without the powers of 2 pi."""
+    out = np.empty((len(block.values), len(parameters.weights)))
     _core.log_density(
         block.values,
         block.indices,
         parameters.log_weights,
         parameters.means,
         parameters.variances,
-        in_double(block, k),
+        in_double(block, parameters),
         out,
     )
     return out
 
 
-def squared_distances(block: Block, centers: Array) -> Array:
-    """Sum over each row's kept entries of the squared deviation from each column of `centers`, (n, M)."""
-    # A unit Gaussian's log density, its constant paid for by the weight, is minus half of that.
-    m = centers.shape[1]
-    out = np.empty((len(block.values), m))
-    constant = np.full(m, 0.5 * block.values.shape[1] * LOG_2_PI)
-    _core.log_density(block.values, block.indices, constant, centers, np.ones(m), in_double(block, m), out)
-    return -2 * out
+def unit_spheres(centers: Array) -> Parameters:
+    """Unit Gaussians of weight one: the densest is the nearest."""
+    k = centers.shape[1]
+    return Parameters(np.ones(k), centers, np.ones(k))
 
 
-def sums_by_coordinate(block: Block, n_rotated: int) -> tuple[Array, Array]:
-    """How many rows kept each coordinate, and the sum of what they kept there."""
-    one = Parameters(np.ones(1), np.zeros((n_rotated, 1)), np.ones(1))
-    moments = add_up(block, one, None)
+def sums_by_coordinate(block: Block, n_rotated: int, sample_weight: Array | None = None) -> tuple[Array, Array]:
+    """The weight of the rows that kept each coordinate, and the sum of what they kept there."""
+    moments = add_up(block, unit_spheres(np.zeros((n_rotated, 1))), sample_weight, exact=True)
     return moments.count[:, 0], moments.first[:, 0]
 
 
-def in_double(block: Block, n_components: int) -> bool:
-    """Whether the kernels compute in float64: for such values, and where it is free."""
-    return block.values.dtype == np.float64 or block.values.size * n_components <= SMALL_PROBLEM
+def in_double(block: Block, parameters: Parameters) -> bool:
+    """Whether the kernels compute in float64: for such values, where it is free, and where float32 has no room."""
+    if block.values.dtype == np.float64 or block.values.size * len(parameters.weights) <= SMALL_PROBLEM:
+        return True
+    largest = max(block.largest, largest_magnitude(parameters.means))
+    energy = block.values.shape[1] * largest**2 / min(1.0, float(parameters.variances.min()))
+    return not (largest >= SMALLEST_IN_FLOAT32 and energy <= LARGEST_IN_FLOAT32)
 
 
 def n_shards(n_rows: int, sketch_size: int, n_rotated: int) -> int:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any, TypeVar
-
-Estimator = TypeVar("Estimator", bound=type[Any])
+from typing import Any
 
 
 class ParameterBesideMethod:
@@ -25,29 +23,32 @@ class ParameterBesideMethod:
         vars(instance)["transform"] = value
 
 
-def get_params(self: Any, deep: bool = True) -> dict[str, Any]:  # noqa: ARG001
-    """Get parameters for this estimator.
-
-    Parameters
-    ----------
-    deep : bool, default=True
-        Without effect: no parameter is an estimator itself.
-
-    Returns
-    -------
-    dict
-        Parameter names mapped to their values.
-    """
-    return {name: vars(self)[name] for name in signature(type(self)).parameters}
-
-
-def has_transform_parameter(cls: Estimator) -> Estimator:
-    """Let ``cls(transform="dct")`` coexist with what scikit-learn takes an attribute `transform` to be.
+class HasTransformParameter:
+    """Lets ``cls(transform="dct")`` coexist with what scikit-learn takes an attribute `transform` to be.
 
     The instance keeps the parameter under its own name, where `get_params`, `set_params`, `clone` and `pickle`
     find it. Attribute access gives the method: ``hasattr(estimator, "transform")`` is how scikit-learn asks
-    whether an estimator is a transformer.
+    whether an estimator is a transformer. Must be the first base, to wrap what other bases make of the method.
     """
-    cls.transform = ParameterBesideMethod(getattr(cls, "transform", None))
-    cls.get_params = get_params
-    return cls
+
+    transform: Any = ParameterBesideMethod(None)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "transform" in vars(cls):
+            cls.transform = ParameterBesideMethod(vars(cls)["transform"])
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002
+        """Get parameters for this estimator.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Without effect: no parameter is an estimator itself.
+
+        Returns
+        -------
+        dict
+            Parameter names mapped to their values.
+        """
+        return {name: vars(self)[name] for name in signature(type(self)).parameters}

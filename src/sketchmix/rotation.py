@@ -123,9 +123,9 @@ class HadamardRotation(Rotation):
         return apply_kronecker([factor.T**2 for factor in self._factors], rotated)[:, : self.n_features]
 
     def _mix(self, X: Array) -> Array:
-        padded = np.zeros((len(X), self.n_rotated), X.dtype)
-        padded[:, : self.n_features] = X
-        return apply_kronecker(self._factors, padded)
+        if self.n_rotated > self.n_features:
+            X = np.pad(X, ((0, 0), (0, self.n_rotated - self.n_features)))
+        return apply_kronecker(self._factors, X)
 
     def _unmix(self, Y: Array) -> Array:
         return apply_kronecker([factor.T for factor in self._factors], Y)[:, : self.n_features]

@@ -18,15 +18,16 @@ Array = NDArray[Any]
 
 
 class Candidates:
-    """Weighted dense points in the rotated frame, in an order that depends on the points alone.
+    """Distinct dense points in the rotated frame, and the weights of the rows that lie there.
 
-    As every random choice is made along this order, a row of weight 2 is chosen as two equal rows would be.
+    Equal rows are one point of their total weight, and points are in an order that depends on them alone: a row of
+    weight 2 is chosen as two equal rows would be, wherever they stand.
     """
 
     def __init__(self, points: Array, weights: Array) -> None:
-        order = np.lexsort(points.T[:16])
-        self.points = points[order]
-        self.weights = weights[order]
+        _, first, which = np.unique(sort_keys(points), return_index=True, return_inverse=True)
+        self.points = points[first]
+        self.weights = np.bincount(which, weights)
 
     @classmethod
     def of(cls, sketch: Sketch, sample_weight: Array | None, least: int) -> Candidates:
@@ -46,7 +47,7 @@ class Candidates:
         if len(points) < least:
             others = np.setdiff1d(np.flatnonzero(weight), positions)
             others = others[:: max(1, len(others) // (4 * least))]
-            points = np.concatenate([points, completed_rows(sketch, others)])
+            points = np.concatenate([points, completed_rows(sketch, others, sample_weight)])
             positions = np.concatenate([positions, others])
         return cls(points, weight[positions])
 
@@ -79,17 +80,26 @@ class Candidates:
         return self.points[picked]
 
     def farthest(self, centers: Array, n: int) -> Array:
-        """The n points that are farthest from their nearest center; `centers` and the result by row."""
+        """Up to n points, those farthest from their nearest center; none that lies at a center."""
         offset = self.points.mean(axis=0)
         centred, moved = self.points - offset, centers - offset
-        distances = (centred**2).sum(axis=1)[:, None] - 2 * centred @ moved.T + (moved**2).sum(axis=1)
-        return self.points[np.argsort(-distances.min(axis=1), kind="stable")[:n]]
+        squares = (centred**2).sum(axis=1)
+        nearest = (squares[:, None] - 2 * centred @ moved.T + (moved**2).sum(axis=1)).min(axis=1)
+        away = np.flatnonzero(nearest > 1e-10 * squares.max())
+        return self.points[away[np.argsort(-nearest[away], kind="stable")[:n]]]
 
     def _draw(self, mass: Array, u: Array) -> Array:
         """Positions drawn with probability proportional to `mass` (to the weights where there is none left)."""
         cumulative = np.cumsum(mass if mass.any() else self.weights)
         drawn: Array = np.searchsorted(cumulative, u * cumulative[-1], side="right")
         return drawn.clip(max=len(mass) - 1)
+
+
+def sort_keys(points: Array) -> Array:
+    """For each row of float64, bytes that are in the order of its entries, the first of which counts most."""
+    bits = (points + 0.0).view(np.int64)  # one zero only
+    in_order = np.where(bits < 0, ~bits, bits ^ np.iinfo(np.int64).min).astype(">i8")
+    return in_order.view(np.dtype((np.void, in_order.itemsize * points.shape[1])))[:, 0]
 
 
 def squared_distances_to(centred: Array, norms: Array, picked: Any) -> Array:
@@ -101,9 +111,9 @@ def squared_distances_to(centred: Array, norms: Array, picked: Any) -> Array:
     return distances
 
 
-def completed_rows(sketch: Sketch, which: Array) -> Array:
+def completed_rows(sketch: Sketch, which: Array, sample_weight: Array | None = None) -> Array:
     """Sketched rows with the mean of all rows in place of the entries that were not kept."""
-    count, total = sums_by_coordinate(sketch.block, sketch.sketcher.n_rotated_)
-    rows = np.tile(total / np.maximum(count, 1), (len(which), 1))
+    count, total = sums_by_coordinate(sketch.block, sketch.sketcher.n_rotated_, sample_weight)
+    rows = np.tile(total / np.where(count > 0, count, 1), (len(which), 1))
     np.put_along_axis(rows, sketch.indices[which].astype(np.intp), sketch.values[which].astype(float), axis=1)
     return rows

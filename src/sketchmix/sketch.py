@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,8 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite, check_random_state
 
 from sketchmix import _core, validation
-from sketchmix.moments import Block, squared_distances, sums_by_coordinate
-from sketchmix.parameters import has_transform_parameter
+from sketchmix.moments import Block, Parameters, add_up, squared_distances, sums_by_coordinate
+from sketchmix.parameters import HasTransformParameter
 from sketchmix.rotation import ROTATIONS, best_transform, copy_tables
 from sketchmix.sources import Rows
 
@@ -27,23 +28,30 @@ RESERVOIR_LEAST = 64
 # Rows brought back to the user's space at a time.
 UNROTATED_ROWS = 1024
 GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+NO_THRESHOLD = np.uint64(2**64 - 1)
 
 
 class Reservoir(NamedTuple):
-    """A few dense rotated rows, drawn uniformly: those with the smallest keys."""
+    """A few dense rotated rows, drawn uniformly: all those of the sketch whose key is up to a threshold."""
 
     rows: Array  # (n, n_rotated)
-    positions: Array  # (n,): which rows of the sketch they are
+    positions: Array  # (n,), increasing: which rows of the sketch they are
     keys: Array  # (n,): uniform in [0, 2^64), a function of the seed and the row number
+    threshold: np.uint64
+
+    def take(self, which: Array) -> Reservoir:
+        """Some of the rows, in the given order."""
+        return self._replace(rows=self.rows[which], positions=self.positions[which], keys=self.keys[which])
 
     def smallest(self, n: int) -> Reservoir:
-        """The n rows with the smallest keys, in the order of their positions."""
-        best = np.sort(np.argsort(self.keys, kind="stable")[:n])
-        return Reservoir(*(part[best] for part in self))
+        """The rows with the n smallest keys, or fewer where not all of these are held."""
+        best = np.argsort(self.keys, kind="stable")
+        best = best[self.keys[best] <= self.threshold][:n]
+        threshold = self.threshold if len(best) < n else self.keys[best[-1]]
+        return self.take(np.sort(best))._replace(threshold=threshold)
 
 
-@has_transform_parameter
-class Sketcher(BaseEstimator):  # type: ignore[misc]
+class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
     """Rotate rows by a random orthonormal system and keep a few random entries of each.
 
     Parameters
@@ -138,7 +146,7 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
             The kept entries and where they lie.
         """
         validation.check_fitted(self, "signs_")
-        first_row = validation.check_integer("first_row", first_row, least=0)
+        first_row = validation.check_first_row(first_row)
         return self.transform_rows(Rows(self, X, reset=False, least=0), first_row)
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Sketch:  # noqa: ARG002
@@ -203,11 +211,33 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
         return self.rotation_.n_rotated
 
     def has_same_frame(self, other: Sketcher) -> bool:
-        """Whether both rotate rows in the same way."""
+        """Whether both rotate rows in the same way.
+
+        Parameters
+        ----------
+        other : Sketcher
+            A fitted sketcher.
+
+        Returns
+        -------
+        bool
+            Whether rotated rows of both can be compared.
+        """
         return self.transform_ == other.transform_ and np.array_equal(self.signs_, other.signs_)
 
     def is_same_operator(self, other: Sketcher) -> bool:
-        """Whether both rotate rows in the same way and keep the same entries of them."""
+        """Whether both rotate rows in the same way and keep the same entries of them.
+
+        Parameters
+        ----------
+        other : Sketcher
+            A fitted sketcher.
+
+        Returns
+        -------
+        bool
+            Whether sketches of both can be joined.
+        """
         return (
             self.has_same_frame(other)
             and self.sketch_size_ == other.sketch_size_
@@ -216,7 +246,18 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
         )
 
     def fit_rows(self, rows: Rows) -> Self:
-        """`fit`, for rows that were validated already."""
+        """`fit`, for rows that were validated already.
+
+        Parameters
+        ----------
+        rows : Rows
+            Rows.
+
+        Returns
+        -------
+        Sketcher
+            This sketcher.
+        """
         transform = validation.check_choice("transform", vars(self)["transform"], TRANSFORMS)
         validation.check_dtype(self.dtype)
         size = validation.check_sketch_size(self.sketch_size, rows.n_features)
@@ -234,7 +275,20 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform_rows(self, rows: Rows, first_row: int) -> Sketch:
-        """`transform`, for rows that were validated already."""
+        """`transform`, for rows that were validated already.
+
+        Parameters
+        ----------
+        rows : Rows
+            Rows.
+        first_row : int
+            The number of the first of them.
+
+        Returns
+        -------
+        Sketch
+            The kept entries and where they lie.
+        """
         shape = (rows.n_samples, self.sketch_size_)
         dtype = validation.check_dtype(self.dtype)
         values = np.empty(shape, dtype)
@@ -242,13 +296,14 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
         float_dtype = np.result_type(rows.float_dtype, np.float64 if dtype == np.float64 else np.float32)
         free = np.setdiff1d(np.arange(self.n_rotated_, dtype=np.uint32), self.shared_indices_)
         tables = self._kernel_tables()
+        largest = 0.0
         for first, block in rows.blocks(float_dtype):
             part = slice(first, first + len(block))
             # Unmixed rows show a NaN only where it was kept; mixed ones show it everywhere.
             if self.transform_ == "none":
                 assert_all_finite(block, input_name="X")
             entries = block if tables else self.rotation_.forward(block)
-            largest = _core.sketch(
+            largest_of_block = _core.sketch(
                 entries,
                 tables or copy_tables(self.n_rotated_),
                 self.seed_,
@@ -258,8 +313,10 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
                 values[part],
                 indices[part],
             )
-            validation.check_finite(largest, block, dtype)
-        return Sketch._trusted(values, indices, self, self._reservoir(rows, first_row))
+            validation.check_finite(largest_of_block, block, dtype)
+            largest = max(largest, largest_of_block)
+        reservoir = self._reservoir(rows, first_row, float_dtype)
+        return Sketch._trusted(Block(values, indices, largest), copy(self), reservoir)
 
     def _kernel_tables(self) -> _core.Rotation | None:
         """What the core needs; None where a library transforms whole rows better."""
@@ -267,12 +324,12 @@ class Sketcher(BaseEstimator):  # type: ignore[misc]
             self._tables = self.rotation_.tables(self.sketch_size_)
         return self._tables
 
-    def _reservoir(self, rows: Rows, first_row: int) -> Reservoir:
-        dtype = rows.float_dtype
+    def _reservoir(self, rows: Rows, first_row: int, dtype: np.dtype[Any]) -> Reservoir:
         size = reservoir_size(self.n_rotated_, dtype, rows.n_samples)
         positions = smallest_keys(self.seed_, first_row, rows.n_samples, size)
         keys = row_keys(self.seed_, first_row + positions)
-        return Reservoir(self.rotation_.forward(rows.take(positions, dtype)), positions, keys)
+        threshold = NO_THRESHOLD if size == rows.n_samples else keys.max()
+        return Reservoir(self.rotation_.forward(rows.take(positions, dtype)), positions, keys, threshold)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -332,21 +389,25 @@ class Sketch:
 
     def __init__(self, values: Array, indices: Array, sketcher: Sketcher) -> None:
         validation.check_fitted(sketcher, "signs_")
-        values, indices = np.asarray(values), np.asarray(indices)
+        values, indices = as_kernels_read(values), as_kernels_read(indices)
         validation.check_sketch_arrays(values, indices, sketcher)
-        self._set(values, indices, sketcher, None)
+        self._set(Block.of(values, indices), copy(sketcher), None)
 
     @classmethod
-    def _trusted(cls, values: Array, indices: Array, sketcher: Sketcher, reservoir: Reservoir | None) -> Self:
+    def _trusted(cls, block: Block, sketcher: Sketcher, reservoir: Reservoir | None) -> Self:
         sketch = cls.__new__(cls)
-        sketch._set(values, indices, sketcher, reservoir)
+        sketch._set(block, sketcher, reservoir)
         return sketch
 
-    def _set(self, values: Array, indices: Array, sketcher: Sketcher, reservoir: Reservoir | None) -> None:
-        self._values, self._indices = values.view(), indices.view()
+    def _set(self, block: Block, sketcher: Sketcher, reservoir: Reservoir | None) -> None:
+        self._values, self._indices, self._largest = block.values.view(), block.indices.view(), block.largest
         self._values.flags.writeable = self._indices.flags.writeable = False
         self._sketcher = sketcher
         self._reservoir = reservoir
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        block = Block(state["_values"], state["_indices"], state["_largest"])
+        self._set(block, state["_sketcher"], state["_reservoir"])
 
     @property
     def values(self) -> Array:
@@ -405,13 +466,10 @@ class Sketch:
     def __getitem__(self, rows: slice | ArrayLike) -> Sketch:
         """Some of the rows, by a slice, a mask or an array of positions."""
         if not isinstance(rows, slice):
-            rows = np.asarray(rows)
-            if rows.ndim != 1:
-                raise TypeError(
-                    "a Sketch is indexed by a slice, a mask or a 1-d array of rows, as in sketch[a:b]."
-                )
+            rows = validation.check_positions(rows)
         which = np.arange(self.n_samples)[rows]
-        return self._trusted(self._values[rows], self._indices[rows], self._sketcher, self._reservoir_of(which))
+        block = Block(self._values[rows], self._indices[rows], self._largest)
+        return self._trusted(block, self._sketcher, self._reservoir_of(which))
 
     def _reservoir_of(self, which: Array) -> Reservoir | None:
         if self._reservoir is None:
@@ -420,8 +478,7 @@ class Sketch:
         new_position[which] = np.arange(len(which))
         moved = self._reservoir._replace(positions=new_position[self._reservoir.positions])
         held = np.flatnonzero(moved.positions >= 0)
-        in_order = held[np.argsort(moved.positions[held])]
-        return Reservoir(*(part[in_order] for part in moved))
+        return moved.take(held[np.argsort(moved.positions[held])])
 
     def to_csr(self) -> scipy.sparse.csr_array:
         """The kept entries as a sparse matrix.
@@ -431,6 +488,7 @@ class Sketch:
         csr_array of shape (n_samples, n_rotated)
             In the rotated frame; entries that were not kept are absent, not zero.
         """
+        validation.check_readable(self)
         n, q = self._values.shape
         values = self._values if self._values.dtype != np.float16 else self._values.astype(np.float32)
         pointers = np.arange(0, n * q + 1, q)
@@ -455,12 +513,29 @@ class Sketch:
         std : ndarray of shape (n_features,)
             Its standard error; only if `return_std`.
         """
-        rotated = self._rotated_mean()
+        validation.check_readable(self, least=1)
+        count, total = sums_by_coordinate(self.block, self._sketcher.n_rotated_)
+        rotated = total / np.maximum(count, 1)
         mean: Array = self._sketcher.rotation_.inverse(rotated[None])[0]
         if not return_std:
             return mean
-        _, squares, full_squares = self._second_moments(rotated)
-        return mean, np.sqrt(np.maximum(squares - full_squares, 0)) / self.n_samples
+        return mean, self._standard_error(rotated, count)
+
+    def _standard_error(self, mean: Array, count: Array) -> Array:
+        """Of the mean, over the draw of the kept entries; NaN where less than two rows speak of a feature."""
+        rotation, n = self._sketcher.rotation_, self.n_samples
+        few = count < min(2, n)
+        if rotation.name == "none":
+            # A mean of `count` of n rows, drawn without replacement.
+            around = Parameters(np.ones(1), mean[:, None], np.ones((len(mean), 1)))
+            squares = add_up(self.block, around, None, exact=True).second[:, 0]
+            of_few = np.where(few, np.nan, np.maximum(count, 2))
+            error: Array = np.sqrt(squares / (of_few - 1) / of_few * (1 - count / n))
+            return error
+        if few.any() or not validation.has_pairs(self):
+            return np.full(rotation.n_features, np.nan)
+        _, squares, full_squares = self._second_moments(mean)
+        return np.sqrt(np.maximum(squares - full_squares, 0)) / n
 
     def variance(self) -> Array:
         """The variance of each feature over the rows, in the user's space.
@@ -473,6 +548,7 @@ class Sketch:
         ndarray of shape (n_features,)
             Estimate of ``X.var(axis=0)``. It may be negative where the sketch is far too small.
         """
+        validation.check_readable(self, least=1)
         validation.check_pairs(self)
         # Any centre that does not depend on which entries were kept leaves the estimate unbiased.
         centre = np.zeros(self._sketcher.n_rotated_)
@@ -482,10 +558,6 @@ class Sketch:
         sums, squares, full_squares = self._second_moments(centre)
         squared_mean = (sums**2 - squares + full_squares) / n**2
         return full_squares / n - squared_mean
-
-    def _rotated_mean(self) -> Array:
-        count, total = sums_by_coordinate(self.block, self._sketcher.n_rotated_)
-        return total / np.maximum(count, 1)
 
     def _second_moments(self, centre: Array) -> tuple[Array, Array, Array]:
         """Over the rows, in the user's space: sums of u and of u^2, and an estimate of the sum of (x - c)^2.
@@ -538,11 +610,15 @@ class Sketch:
             Sums over the kept entries, scaled by P/Q (between rows: by P over the size of the overlap, and NaN
             where two rows have no entry in common).
         """
+        validation.check_readable(self)
         if centers is None:
             return self._distances_between_rows()
-        points = self._sketcher.rotate(centers).T.astype(float)
-        validation.check_indices(self._indices, self._sketcher.n_rotated_)
-        return squared_distances(self.block, np.ascontiguousarray(points)) * self.scale
+        unnamed = copy(self._sketcher)
+        if not hasattr(centers, "columns"):
+            vars(unnamed).pop("feature_names_in_", None)
+        points = unnamed.rotate(centers).astype(float)
+        distances: Array = squared_distances(self.block, np.ascontiguousarray(points.T)) * self.scale
+        return distances
 
     def _distances_between_rows(self) -> Array:
         rows = self.to_csr().astype(float)
@@ -552,13 +628,13 @@ class Sketch:
         overlap = (kept @ kept.T).toarray()
         sums = (squares + squares.T - 2 * (rows @ rows.T)).toarray()
         with np.errstate(invalid="ignore", divide="ignore"):
-            distances: Array = np.maximum(sums, 0) * self._sketcher.n_rotated_ / np.where(overlap, overlap, np.nan)
-        return distances
+            between: Array = np.maximum(sums, 0) * self._sketcher.n_rotated_ / np.where(overlap, overlap, np.nan)
+        return between
 
     @property
     def block(self) -> Block:
         """What the statistics are computed from."""
-        return Block(self._values, self._indices)
+        return Block(self._values, self._indices, self._largest)
 
 
 def concatenate(sketches: Sequence[Sketch]) -> Sketch:
@@ -586,22 +662,38 @@ def concatenate(sketches: Sequence[Sketch]) -> Sketch:
     """
     sketches = list(sketches)
     validation.check_joinable(sketches)
-    values = np.concatenate([s.values for s in sketches])
-    indices = np.concatenate([s.indices for s in sketches])
-    return Sketch._trusted(values, indices, sketches[0].sketcher, joined_reservoir(sketches))
+    block = Block(
+        np.concatenate([s.values for s in sketches]),
+        np.concatenate([s.indices for s in sketches]),
+        max(s.block.largest for s in sketches),
+    )
+    return Sketch._trusted(block, sketches[0].sketcher, joined_reservoir(sketches))
 
 
 def joined_reservoir(sketches: list[Sketch]) -> Reservoir | None:
-    """The reservoir that sketching all rows at once would have given, from those of the parts."""
+    """A reservoir of all rows: those of the parts' whose keys are below the thresholds of all parts."""
     starts = np.cumsum([0] + [s.n_samples for s in sketches])
-    parts = [s.reservoir for s in sketches]
-    if any(part is None for part in parts):
-        return None
-    held = [
-        part._replace(positions=part.positions + start) for part, start in zip(parts, starts, strict=False) if part
-    ]
-    together = Reservoir(*(np.concatenate(columns) for columns in zip(*held, strict=True)))
+    held: list[Reservoir] = []
+    for sketch, start in zip(sketches, starts, strict=False):
+        if sketch.reservoir is None:
+            return None
+        if len(sketch):
+            held.append(sketch.reservoir._replace(positions=sketch.reservoir.positions + start))
+    if not held:
+        return sketches[0].reservoir
+    together = Reservoir(
+        np.concatenate([part.rows for part in held]),
+        np.concatenate([part.positions for part in held]),
+        np.concatenate([part.keys for part in held]),
+        min(part.threshold for part in held),
+    )
     return together.smallest(reservoir_size(together.rows.shape[1], together.rows.dtype, int(starts[-1])))
+
+
+def as_kernels_read(array: ArrayLike) -> Array:
+    """An array in this machine's byte order whose rows are contiguous."""
+    array = np.asarray(array)
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
 def reservoir_size(n_rotated: int, dtype: np.dtype[Any], n_samples: int) -> int:

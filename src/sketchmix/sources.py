@@ -35,13 +35,13 @@ class Rows:
     """
 
     def __init__(self, estimator: Any, X: ArrayLike, *, reset: bool, least: int = 1) -> None:
-        self._rows: Any
-        if is_frame(X):
+        if hasattr(X, "sketcher"):
+            raise TypeError(f"raw rows are expected here; got {X!r}.")
+        self._rows: Any = X
+        self._is_frame = hasattr(X, "columns") and not isinstance(X, np.ndarray)
+        if self._is_frame:
             validate_data(estimator, X, reset=reset, skip_check_array=True)
-            self._rows = X
-            self.dtype = as_array(X, 0, 1).dtype
-            if len(X) < least:  # type: ignore[arg-type]
-                check_array(as_array(X, 0, len(X)), ensure_min_samples=least)  # type: ignore[arg-type]
+            self.dtype = self._part_of_frame(slice(0, 1), "numeric", least).dtype
         else:
             self._rows = validate_data(
                 estimator,
@@ -70,31 +70,15 @@ class Rows:
 
     def take(self, which: slice | Array, dtype: np.dtype[Any]) -> Array:
         """Some rows as an array of `dtype` with contiguous rows."""
-        rows = self._rows
-        if is_frame(rows):
-            part = check_array(
-                rows.iloc[which] if hasattr(rows, "iloc") else rows[which],
-                dtype=dtype,
-                ensure_all_finite=False,
-            )
-        else:
-            part = rows[which]
+        part = self._part_of_frame(which, dtype) if self._is_frame else self._rows[which]
         if scipy.sparse.issparse(part):
             part = part.toarray()  # type: ignore[attr-defined]
         part = np.asarray(part, dtype=dtype)
         return part if has_contiguous_rows(part) else np.ascontiguousarray(part)
 
-
-def is_frame(X: object) -> bool:
-    """Whether X is a data frame, of any library."""
-    return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
-
-
-def as_array(frame: Any, first: int, last: int) -> Array:
-    """Rows of a data frame as one numeric array."""
-    part = frame.iloc[first:last] if hasattr(frame, "iloc") else frame[first:last]
-    array: Array = check_array(part, dtype="numeric", ensure_all_finite=False, ensure_min_samples=0)
-    return array
+    def _part_of_frame(self, which: slice | Array, dtype: Any, least: int = 0) -> Any:
+        part = self._rows.iloc[which] if hasattr(self._rows, "iloc") else self._rows[which]
+        return check_array(part, dtype=dtype, ensure_all_finite=False, ensure_min_samples=least)
 
 
 def has_contiguous_rows(rows: Array) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 SKETCH_DTYPES = ("float16", "float32", "float64")
+LARGEST_ROW = 2**62
 
 
 def check_integer(name: str, value: object, *, least: int) -> int:
@@ -38,6 +39,11 @@ def check_real(name: str, value: object, *, least: float = 0.0) -> float:
     return float(value)
 
 
+def check_verbose(value: object) -> int:
+    """How much to print: a number, or a truth value."""
+    return int(value) if isinstance(value, bool) else check_integer("verbose", value, least=0)
+
+
 def check_choice(name: str, value: object, choices: Collection[str]) -> str:
     """`value`, if it is one of `choices`."""
     if not isinstance(value, str) or value not in choices:
@@ -53,15 +59,19 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
         checked = np.dtype(object)
     if checked.name not in SKETCH_DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(map(repr, SKETCH_DTYPES))}; got {dtype!r}.")
-    return checked
+    return checked.newbyteorder("=")
 
 
 def check_sketch_size(sketch_size: object, n_features: int) -> int:
     """How many entries of a row to keep: an int, a share of `n_features` as a float, or "auto"."""
-    if isinstance(sketch_size, str):
-        check_choice("sketch_size", sketch_size, ["auto"])
+    if isinstance(sketch_size, str) and sketch_size == "auto":
         return n_features if n_features <= 64 else max(64, round(0.1 * n_features))
-    if isinstance(sketch_size, Real) and not isinstance(sketch_size, Integral):
+    if isinstance(sketch_size, bool) or not isinstance(sketch_size, Real):
+        kind = ValueError if isinstance(sketch_size, str) else TypeError
+        raise kind(
+            f"sketch_size must be an integer, a share of the features in (0, 1], or 'auto'; got {sketch_size!r}."
+        )
+    if not isinstance(sketch_size, Integral):
         if not 0 < float(sketch_size) <= 1:
             raise ValueError(
                 f"sketch_size given as a float is a share of the features, in (0, 1]; got {sketch_size}. "
@@ -112,9 +122,22 @@ def check_sample_weight(sample_weight: object, n_samples: int) -> Array | None:
     return weight
 
 
+def in_unit(weight: Array | None) -> Array | None:
+    """Weights divided by a power of two, exactly, so that the largest is near 1: only ratios matter to a fit."""
+    return None if weight is None else np.ldexp(weight, -int(np.frexp(weight.max())[1]))
+
+
+def real_array(name: str, value: object) -> Array:
+    """`value` as an array of float64."""
+    array = np.asarray(value)
+    if np.iscomplexobj(array):
+        raise ValueError(f"{name} must be real; got complex numbers.")
+    return array.astype(float)
+
+
 def check_rows_by_feature(name: str, value: object, shape: tuple[int, int]) -> Array:
     """Initial means or centers: a finite matrix of the given shape, in the user's space."""
-    array = np.asarray(value, dtype=float)
+    array = real_array(name, value)
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}; expected {shape}, one row for each component.")
     assert_all_finite(array, input_name=name)
@@ -123,7 +146,7 @@ def check_rows_by_feature(name: str, value: object, shape: tuple[int, int]) -> A
 
 def check_weights_init(value: object, n_components: int) -> Array:
     """Initial weights: positive and summing to one."""
-    weights = np.asarray(value, dtype=float)
+    weights = real_array("weights_init", value)
     if weights.shape != (n_components,):
         raise ValueError(f"weights_init has shape {weights.shape}; expected ({n_components},).")
     if not (weights >= 0).all() or not np.isclose(weights.sum(), 1):
@@ -141,8 +164,10 @@ def check_finite(largest: float, rows: Array, dtype: np.dtype[Any]) -> None:
     is enough; the raw rows are only searched to say what was wrong.
     """
     with np.errstate(over="ignore"):
-        if np.isfinite(np.array(largest).astype(dtype)):
-            return
+        # By way of float32, as the kernel rounds.
+        stored = np.array(largest) if dtype == np.float64 else np.array(largest).astype(np.float32).astype(dtype)
+    if np.isfinite(stored):
+        return
     assert_all_finite(rows, input_name="X")
     raise ValueError(
         f"a rotated entry is too large for a sketch of dtype {dtype.name!r} (at most {np.finfo(dtype).max:g}); "
@@ -177,14 +202,48 @@ def check_rotated(Y: object, n_rotated: int) -> Array:
     return rotated
 
 
-def check_pairs(sketch: Sketch) -> None:
-    """Second moments of mixed rows need two free entries of each."""
+def has_pairs(sketch: Sketch) -> bool:
+    """Whether pairs of free entries are seen together, which second moments of mixed rows need."""
     free = sketch.sketch_size - len(sketch.sketcher.shared_indices_)
-    if sketch.sketcher.transform_ != "none" and free < 2 and sketch.sketch_size < sketch.sketcher.n_rotated_:
+    return free >= 2 or sketch.sketch_size == sketch.sketcher.n_rotated_
+
+
+def check_pairs(sketch: Sketch) -> None:
+    """What the variance needs: of mixed rows, pairs of entries; of others, every feature now and then."""
+    free = sketch.sketch_size - len(sketch.sketcher.shared_indices_)
+    if sketch.sketcher.transform_ != "none" and not has_pairs(sketch):
         raise ValueError(
             f"the variance needs at least 2 entries of each row beyond the shared ones; this sketch keeps {free}. "
             "Sketch with a larger sketch_size, or with transform='none'."
         )
+    if free == 0 and sketch.sketch_size < sketch.sketcher.n_rotated_:
+        raise ValueError(
+            "all kept entries are shared, so that the other features were never seen and have no variance; "
+            "lower n_shared."
+        )
+
+
+def check_positions(rows: object) -> Array:
+    """Which rows of a sketch: a mask, or positions."""
+    which = np.asarray(rows)
+    if which.ndim != 1:
+        raise TypeError("a Sketch is indexed by a slice, a mask or a 1-d array of rows, as in sketch[a:b].")
+    return which if len(which) else which.astype(np.intp)
+
+
+def check_first_row(first_row: object) -> int:
+    """The number of a row."""
+    number = check_integer("first_row", first_row, least=0)
+    if number > LARGEST_ROW:
+        raise ValueError(f"first_row must be at most 2^62; got {number}.")
+    return number
+
+
+def check_readable(sketch: Sketch, *, least: int = 0) -> None:
+    """A sketch whose arrays were not written to, with enough rows."""
+    check_indices(sketch.indices, sketch.sketcher.n_rotated_)
+    if len(sketch) < least:
+        raise ValueError(f"the sketch has {len(sketch)} rows; at least {least} is needed.")
 
 
 def check_joinable(sketches: list[Sketch]) -> None:
@@ -193,6 +252,8 @@ def check_joinable(sketches: list[Sketch]) -> None:
         raise ValueError("concatenate needs at least one sketch; got none.")
     first = sketches[0]
     for i, other in enumerate(sketches):
+        if not hasattr(other, "sketcher"):
+            raise TypeError(f"concatenate joins sketches; item {i} is of type {type(other).__name__}.")
         if not first.sketcher.is_same_operator(other.sketcher):
             raise ValueError(
                 f"sketch {i} was made by another sketcher than sketch 0; make all parts with one fitted Sketcher."
@@ -210,12 +271,6 @@ def check_indices(indices: Array, n_rotated: int) -> None:
             f"indices contain {int(indices.max())}, but rotated rows have {n_rotated} entries "
             f"(0 to {n_rotated - 1}): the sketch was tampered with or is damaged; sketch the rows again."
         )
-
-
-def check_not_empty(sketch: Sketch) -> None:
-    """A sketch to fit has rows."""
-    if len(sketch) == 0:
-        raise ValueError("the sketch has 0 rows; at least one is needed to fit.")
 
 
 def check_component(k: object, n_components: int) -> None:

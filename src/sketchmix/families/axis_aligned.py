@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,12 +14,22 @@ from sketchmix.moments import Block, Moments, Parameters, add_up, log_density
 Array = NDArray[Any]
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What keeps variances away from zero."""
+
+    reg_covar: float  # added to every variance
+    floor: Array  # the smallest variances allowed, shaped like a component's
+    support: float  # two rows: fewer say nothing about a spread
+
+
 class AxisAligned(ABC):
     """A family of covariances under which the kept entries of a row are independent.
 
     A coordinate that no row of a component kept says nothing about that component there: its mean and variance
-    stay what they were, which is one of the maximisers, and at the start they are the seed's mean and the
-    variance of all rows together.
+    stay what they were, which is one of the maximisers. Where less than two of its rows kept a coordinate, and
+    others did not, its variance there stays what it was. At the start these are the seed's mean and the variance
+    of all rows together.
     """
 
     name: ClassVar[str]
@@ -54,20 +65,21 @@ class AxisAligned(ABC):
     # -- maximise -----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def spread(self, moments: Moments, shift: Array, previous: Array) -> Array:
-        """Variances around means moved by `shift`; `previous` where no row says anything."""
+    def spread(self, moments: Moments, shift: Array, previous: Array, support: float) -> Array:
+        """Variances around means moved by `shift`; `previous` where the rows do not say."""
 
-    def bootstrap(self, nearest: Moments, means: Array, shared: Array, floor: Array) -> Parameters:
+    def bootstrap(self, nearest: Moments, means: Array, shared: Array, limits: Limits) -> Parameters:
         """First weights and covariances, from the rows nearest to each of the initial means."""
-        variances = self.spread(nearest, np.zeros_like(means), shared)
-        return Parameters(nearest.size / nearest.size.sum(), means, np.maximum(variances, floor))
+        variances = self.spread(nearest, np.zeros_like(means), shared, limits.support)
+        return Parameters(nearest.size / nearest.size.sum(), means, np.maximum(variances, limits.floor))
 
-    def maximise(self, moments: Moments, parameters: Parameters, reg_covar: float, floor: Array) -> Parameters:
+    def maximise(self, moments: Moments, parameters: Parameters, limits: Limits) -> Parameters:
         """The M-step: the parameters that make the statistics most likely."""
         shift = mean_of(moments.first, moments.count, 0.0)
-        variances = self.spread(moments, shift, parameters.variances - reg_covar) + reg_covar
+        previous = parameters.variances - limits.reg_covar
+        variances = self.spread(moments, shift, previous, limits.support) + limits.reg_covar
         weights = moments.size / moments.size.sum()
-        return Parameters(weights, parameters.means + shift, np.maximum(variances, floor))
+        return Parameters(weights, parameters.means + shift, np.maximum(variances, limits.floor))
 
 
 def mean_of(total: Array, count: Array, otherwise: Array | float) -> Array:

@@ -132,12 +132,19 @@ def weighted_moments(
 
 
 def m_step(
-    values: Array, indices: NDArray[np.integer], r: Array, means: Array, variances: Array, *, spherical: bool
+    values: Array,
+    indices: NDArray[np.integer],
+    r: Array,
+    means: Array,
+    variances: Array,
+    *,
+    spherical: bool,
+    support: float = 2.0,
 ) -> tuple[Array, Array, Array]:
     """The paper's maximum likelihood estimators.
 
-    What no row kept stays as it was; and so does a variance where less than two rows kept a coordinate, while
-    others of the component did not.
+    What no row kept stays as it was; and so does a variance where rows of less than `support` (what two rows weigh)
+    kept a coordinate, while others of the component did not.
     """
     count, total, _ = weighted_moments(values, indices, r, np.zeros_like(means))
     new_means = np.where(count > 0, total / np.where(count > 0, count, 1), means)
@@ -145,7 +152,7 @@ def m_step(
     if spherical:
         new_variances = np.tile((scatter.sum(axis=1) / count.sum(axis=1))[:, None], means.shape[1])
     else:
-        known = (count >= 2) | np.isclose(count, r.sum(axis=0)[:, None], rtol=1e-6, atol=0)
+        known = (count >= support) | np.isclose(count, r.sum(axis=0)[:, None], rtol=1e-6, atol=0)
         new_variances = np.where(known & (count > 0), scatter / np.where(count > 0, count, 1), variances)
     return r.sum(axis=0) / r.sum(), new_means, new_variances
 

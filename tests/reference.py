@@ -143,8 +143,8 @@ def m_step(
 ) -> tuple[Array, Array, Array]:
     """The paper's maximum likelihood estimators.
 
-    What no row kept stays as it was; and so does a variance where rows of less than `support` (what two rows weigh)
-    kept a coordinate, while others of the component did not.
+    What no row kept stays as it was; and so does a variance where rows of less than `support` (what two rows
+    weigh) kept a coordinate, while others of the component did not.
     """
     count, total, _ = weighted_moments(values, indices, r, np.zeros_like(means))
     new_means = np.where(count > 0, total / np.where(count > 0, count, 1), means)

@@ -327,8 +327,8 @@ def pooled_variances(sketch: Sketch, weight: Array) -> Array:
 def reference_start(family: AxisAligned, sketch: Sketch, weight: Array, means: Array) -> tuple[Array, Array]:
     """The paper's bootstrap: weights and variances (K, P) by hard assignment to the nearest of `means` (K, P).
 
-    What no row says is what all rows together say, and so is a spread where less than two rows speak; the least that
-    is allowed is 1e-10 of that.
+    What no row says is what all rows together say, and so is a spread where less than two rows speak; the least
+    that is allowed is 1e-10 of that.
     """
     r = np.eye(len(means))[reference.nearest(sketch.values, sketch.indices, means)] * weight[:, None]
     count, _, second = reference.weighted_moments(sketch.values, sketch.indices, r, means)

@@ -1,10 +1,12 @@
 """Slow, obvious twins of every formula: dense matrices and plain loops, from the definitions alone."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 MASK64 = 2**64 - 1
 GAMMA = 0x9E3779B97F4A7C15

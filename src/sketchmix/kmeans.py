@@ -79,9 +79,9 @@ def assign(sketch: Sketch, centers: Array, sample_weight: Array | None) -> Momen
     return add_up(sketch.block, unit_spheres(centers), sample_weight, hard=True)
 
 
-class KMeans(
+class KMeans(  # type: ignore[misc]
     HasTransformParameter, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SketchEstimator
-):  # type: ignore[misc]
+):
     """k-means in one pass over the rows.
 
     Each row is rotated, a few of its entries are kept, and the row is never looked at again. Lloyd's algorithm

@@ -525,17 +525,19 @@ class Sketch:
         """Of the mean, over the draw of the kept entries; NaN where less than two rows speak of a feature."""
         rotation, n = self._sketcher.rotation_, self.n_samples
         few = count < min(2, n)
+        error: Array
         if rotation.name == "none":
             # A mean of `count` of n rows, drawn without replacement.
             around = Parameters(np.ones(1), mean[:, None], np.ones((len(mean), 1)))
             squares = add_up(self.block, around, None, exact=True).second[:, 0]
             of_few = np.where(few, np.nan, np.maximum(count, 2))
-            error: Array = np.sqrt(squares / (of_few - 1) / of_few * (1 - count / n))
+            error = np.sqrt(squares / (of_few - 1) / of_few * (1 - count / n))
             return error
         if few.any() or not validation.has_pairs(self):
             return np.full(rotation.n_features, np.nan)
         _, squares, full_squares = self._second_moments(mean)
-        return np.sqrt(np.maximum(squares - full_squares, 0)) / n
+        error = np.sqrt(np.maximum(squares - full_squares, 0)) / n
+        return error
 
     def variance(self) -> Array:
         """The variance of each feature over the rows, in the user's space.
@@ -615,7 +617,7 @@ class Sketch:
             return self._distances_between_rows()
         unnamed = copy(self._sketcher)
         if not hasattr(centers, "columns"):
-            vars(unnamed).pop("feature_names_in_", None)
+            unnamed.__dict__.pop("feature_names_in_", None)
         points = unnamed.rotate(centers).astype(float)
         distances: Array = squared_distances(self.block, np.ascontiguousarray(points.T)) * self.scale
         return distances

@@ -129,8 +129,8 @@ class RotationTables {
   void check() const {
     if (lead_ == 0) return;
     require(run_ <= stride_ && stride_ % 16 == 0, "a run must fit its stride, in whole vectors");
-    require(lead_ * run_ >= n_features_ && signs_.twice.size() == n_features_, "the layout must hold the row");
-    require(order_.empty() || order_.size() == n_features_, "order must name every entry");
+    require(lead_ * run_ >= n_features_ && signs_.twice.size() == lead_ * stride_, "the layout must hold the row");
+    require(order_.empty() || order_.size() == lead_ * stride_, "order must fill the layout");
     for (uint32_t p : order_) require(p < n_features_, "order points outside the row");
     require(mix_.twice.empty() ? (lead_ & (lead_ - 1)) == 0 : mix_.twice.size() == lead_ * lead_,
             "lead must be a power of two, or have a matrix of its own");

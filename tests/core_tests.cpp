@@ -131,9 +131,9 @@ template <class T>
 void test_sketch(const Kernels& kernels, size_t lead, size_t run, size_t padding, size_t q, size_t n_shared,
                  Value value_type) {
   const size_t p = lead * run, n = 5, stride = (run + 15) / 16 * 16, n_features = p - padding;
-  std::vector<T> rows(n * n_features), signs(n_features), coefficients(run * stride);
+  std::vector<T> rows(n * n_features), signs(lead * stride), coefficients(run * stride);
   for (T& x : rows) x = static_cast<T>(normal());
-  for (T& s : signs) s = normal() > 0 ? T(1) : T(-1);
+  for (size_t i = 0; i < n_features; ++i) signs[i / run * stride + i % run] = normal() > 0 ? T(1) : T(-1);
   for (size_t i = 0; i < run; ++i) coefficients[i * stride + i] = 1;
   std::vector<uint32_t> segment(p), coefficient(p), shared, free;
   for (size_t i = 0; i < p; ++i) {
@@ -180,7 +180,9 @@ void test_sketch(const Kernels& kernels, size_t lead, size_t run, size_t padding
       for (size_t h = 0; h < lead; ++h) {
         const size_t from = h * run + at % run;
         const double sign = __builtin_popcountll(h & (at / run)) % 2 ? -1 : 1;
-        if (from < n_features) sum += sign * static_cast<double>(signs[from] * rows[i * n_features + from]);
+        if (from >= n_features) continue;
+        const T signed_entry = signs[from / run * stride + from % run] * rows[i * n_features + from];
+        sum += sign * static_cast<double>(signed_entry);
       }
       if (value_type == Value::float64)
         right = right && close(values[i * q + j], sum, sizeof(T) == 4 ? 1e-5 : 1e-12);

@@ -13,6 +13,7 @@ enum class Index { uint16, uint32 };
 // How one row is rotated. The row, times its signs, is laid out as `lead` runs of `run` entries; `lead` is
 // mixed (by the butterflies of a Hadamard matrix, or by the small dense matrix `mix`), and each *kept* entry
 // is then finished by `terms` short dot products with a run. Entries that are not kept are never finished.
+// `signs` and `order` lie as the runs do, `stride` apart; a sign is zero where the layout has no entry.
 template <class T>
 struct Rotation {
   size_t n_features = 0;                  // entries of a raw row
@@ -21,8 +22,8 @@ struct Rotation {
   size_t run = 0;                         // entries of a run
   size_t stride = 0;                      // of a run in the scratch: `run` rounded up to whole vectors
   size_t terms = 0;                       // dot products that finish one kept entry
-  const T* signs = nullptr;               // n_features
-  const uint32_t* order = nullptr;        // n_features: the raw entry that each place of the layout takes; or null
+  const T* signs = nullptr;               // lead x stride
+  const uint32_t* order = nullptr;        // lead x stride: the raw entry that each place takes; null if in order
   const T* mix = nullptr;                 // lead x lead, or null for butterflies
   const uint32_t* segment = nullptr;      // n_rotated x terms: where in the scratch the run starts
   const uint32_t* coefficient = nullptr;  // n_rotated x terms: where in `coefficients` the row starts

@@ -46,33 +46,40 @@ class MaskDrawer {
     return keep < leave_out ? keep : leave_out;
   }
 
-  // The kept coordinates of a row, sorted, in `kept`.
-  void draw(size_t row) {
-    draw_free(row);
+  // The kept coordinates of a row, sorted, in `kept`. `meanwhile` is called once for each draw.
+  template <class Meanwhile>
+  void draw(size_t row, const Meanwhile& meanwhile) {
     std::memset(bits_, 0, n_words_ * sizeof(uint64_t));
-    for (size_t i = 0; i < mask_.n_shared; ++i) flip(mask_.shared[i]);
-    for (size_t i = 0; inverted_ && i < n_free_; ++i) flip(mask_.free[i]);
-    for (size_t i = 0; i < n_drawn_; ++i) flip(drawn_[i]);
+    for (size_t i = 0; i < mask_.n_shared; ++i) flip(bits_, mask_.shared[i]);
+    for (size_t i = 0; inverted_ && i < n_free_; ++i) flip(bits_, mask_.free[i]);
+    draw_free(row, meanwhile);
     list();
   }
 
  private:
-  SKETCHMIX_INLINE void flip(uint32_t p) { bits_[p >> 6] ^= uint64_t{1} << (p & 63); }
+  static SKETCHMIX_INLINE void flip(uint64_t* bits, uint32_t p) { bits[p >> 6] ^= uint64_t{1} << (p & 63); }
 
   // Robert Floyd's sampling without replacement: n draws, none repeated. Whether a coordinate was drawn before
   // is asked of a byte of its own: in a bitmap nearly every question would wait for the answer before it.
-  SKETCHMIX_INLINE void draw_free(size_t row) {
+  template <class Meanwhile>
+  SKETCHMIX_INLINE void draw_free(size_t row, const Meanwhile& meanwhile) {
+    const size_t n = n_drawn_, first = n_free_ - n;
+    const uint32_t* __restrict const free = mask_.free;
+    uint32_t* __restrict const drawn = drawn_;
+    uint64_t* __restrict const bits = bits_;
+    uint8_t* __restrict const marks = marks_;
     const uint64_t counter = mix64(mask_.seed + (mask_.first_row + row) * golden_gamma);
-    const size_t first = n_free_ - n_drawn_;
-    for (size_t j = 0; j < n_drawn_; ++j)
-      drawn_[j] = below(mix64(counter + (j + 1) * golden_gamma), static_cast<double>(first + j + 1));
-    for (size_t j = 0; j < n_drawn_; ++j) {
-      const uint32_t candidate = mask_.free[drawn_[j]];
-      const uint32_t p = marks_[candidate] ? mask_.free[first + j] : candidate;
-      marks_[p] = 1;
-      drawn_[j] = p;
+    for (size_t j = 0; j < n; ++j)
+      drawn[j] = below(mix64(counter + (j + 1) * golden_gamma), static_cast<double>(first + j + 1));
+    for (size_t j = 0; j < n; ++j) {
+      const uint32_t candidate = free[drawn[j]];
+      const uint32_t p = marks[candidate] ? free[first + j] : candidate;
+      marks[p] = 1;
+      drawn[j] = p;
+      flip(bits, p);
+      meanwhile();
     }
-    for (size_t j = 0; j < n_drawn_; ++j) marks_[drawn_[j]] = 0;
+    for (size_t j = 0; j < n; ++j) marks[drawn[j]] = 0;
   }
 
   // Four at a time and without a branch on how many a word holds: what is written past its last bit is

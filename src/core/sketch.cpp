@@ -13,13 +13,26 @@ namespace {
 template <class T>
 using Native = Vec<T, native_lanes<T>>;
 
-// R-point Hadamard butterflies in registers, over R vectors that lie `step` entries apart.
-template <int R, class T>
-SKETCHMIX_INLINE void butterflies(T* x, size_t step) {
-  using V = Native<T>;
-  V v[R];
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) v[i] = load<V>(x + i * step);
+// Fetches the next row while this one is worked on, a line now and then: many at once would wait for each other,
+// and the work for them. (The hardware's own prefetcher stops at each page.) To go on beyond the row does no harm.
+class Ahead {
+ public:
+  explicit Ahead(const void* row) : next_(static_cast<const char*>(row)) {}
+
+  template <int lines>
+  SKETCHMIX_INLINE void fetch() {
+#pragma GCC unroll 4
+    for (int i = 0; i < lines; ++i) __builtin_prefetch(next_ + i * cache_line);
+    next_ += lines * cache_line;
+  }
+
+ private:
+  const char* next_;
+};
+
+// The R-point Walsh-Hadamard transform of R vectors.
+template <int R, class V>
+SKETCHMIX_INLINE void butterflies(V* v) {
 #pragma GCC unroll 4
   for (int half = 1; half < R; half *= 2) {
 #pragma GCC unroll 16
@@ -30,24 +43,56 @@ SKETCHMIX_INLINE void butterflies(T* x, size_t step) {
       v[i + half] = a - b;
     }
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < R; ++i) store(x + i * step, v[i]);
 }
 
+// The first pass, across R neighbouring runs, which takes them from the row itself and gives them their signs.
 template <int R, class T>
-SKETCHMIX_INLINE void pass(T* x, size_t n_runs, size_t stride, size_t distance) {
-  for (size_t block = 0; block < n_runs; block += R * distance)
-    for (size_t offset = block * stride; offset < (block + distance) * stride; offset += native_lanes<T>)
-      butterflies<R>(x + offset, distance * stride);
+SKETCHMIX_INLINE void first_pass(const Rotation<T>& rotation, const T* row, T* x, Ahead& ahead) {
+  using V = Native<T>;
+  const size_t run = rotation.run, stride = rotation.stride;
+  for (size_t m = 0; m < rotation.lead; m += R) {
+    for (size_t column = 0; column < stride; column += native_lanes<T>) {
+      V v[R];
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i)
+        v[i] = load<V>(row + (m + i) * run + column) * load<V>(rotation.signs + (m + i) * stride + column);
+      butterflies<R>(v);
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i) store(x + (m + i) * stride + column, v[i]);
+      ahead.fetch<2>();
+    }
+  }
 }
 
-// The unnormalised Walsh-Hadamard transform across the runs: radix 8, then what is left.
+// A later pass, across R runs that lie `distance` runs apart.
+template <int R, class T>
+SKETCHMIX_INLINE void later_pass(T* x, size_t n_runs, size_t stride, size_t distance, Ahead& ahead) {
+  using V = Native<T>;
+  for (size_t block = 0; block < n_runs; block += R * distance) {
+    for (T* at = x + block * stride; at < x + (block + distance) * stride; at += native_lanes<T>) {
+      V v[R];
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i) v[i] = load<V>(at + i * distance * stride);
+      butterflies<R>(v);
+#pragma GCC unroll 16
+      for (int i = 0; i < R; ++i) store(at + i * distance * stride, v[i]);
+      ahead.fetch<2>();
+    }
+  }
+}
+
+// The unnormalised Walsh-Hadamard transform across the runs of a row: radix 8, then what is left.
 template <class T>
-void mix_by_butterflies(T* x, size_t n_runs, size_t stride) {
-  size_t distance = 1;
-  for (; distance * 8 <= n_runs; distance *= 8) pass<8>(x, n_runs, stride, distance);
-  if (distance * 4 == n_runs) pass<4>(x, n_runs, stride, distance);
-  if (distance * 2 == n_runs) pass<2>(x, n_runs, stride, distance);
+void mix_by_butterflies(const Rotation<T>& rotation, const T* row, T* x, Ahead& ahead) {
+  const size_t n = rotation.lead, stride = rotation.stride;
+  if (n == 1) return first_pass<1>(rotation, row, x, ahead);
+  if (n == 2) return first_pass<2>(rotation, row, x, ahead);
+  if (n == 4) return first_pass<4>(rotation, row, x, ahead);
+  first_pass<8>(rotation, row, x, ahead);
+  size_t distance = 8;
+  for (; distance * 8 <= n; distance *= 8) later_pass<8>(x, n, stride, distance, ahead);
+  if (distance * 4 == n) later_pass<4>(x, n, stride, distance, ahead);
+  if (distance * 2 == n) later_pass<2>(x, n, stride, distance, ahead);
 }
 
 // out = mix @ x for a lead x lead matrix and `lead` runs: R rows of the product at a time.
@@ -89,33 +134,14 @@ SKETCHMIX_INLINE Vec<T, L> sum_each(Vec<T, L>* v, std::integer_sequence<int, lan
   return v[0];
 }
 
-// `n` entries of the row in their places, with their signs.
+// The row's entries in their places, with their signs, which are zero where there is no entry.
 template <class T>
-SKETCHMIX_INLINE void place(const Rotation<T>& rotation, const T* __restrict row, size_t first, size_t n,
-                            T* __restrict out) {
-  const T* __restrict const signs = rotation.signs;
+void lay_out(const Rotation<T>& rotation, const T* __restrict row, T* __restrict out, Ahead& ahead) {
   if (rotation.order) {
-    const uint32_t* __restrict const order = rotation.order + first;
-    for (size_t j = 0; j < n; ++j) out[j] = row[order[j]] * signs[order[j]];
+    const size_t n = rotation.lead * rotation.stride;
+    for (size_t j = 0; j < n; ++j) out[j] = row[rotation.order[j]] * rotation.signs[j];
   } else {
-    for (size_t j = 0; j < n; ++j) out[j] = row[first + j] * signs[first + j];
-  }
-}
-
-// The row as `lead` runs of whole vectors, zero beyond each run's end and beyond the row's.
-template <class T>
-void lay_out(const Rotation<T>& rotation, const T* row, T* out) {
-  const size_t run = rotation.run, stride = rotation.stride, n_features = rotation.n_features;
-  if (run == stride) {
-    place(rotation, row, 0, n_features, out);
-    for (size_t j = n_features; j < rotation.lead * run; ++j) out[j] = 0;
-    return;
-  }
-  for (size_t first = 0; first < rotation.lead * run; first += run, out += stride) {
-    const size_t left = first < n_features ? n_features - first : 0;
-    const size_t n = left < run ? left : run;
-    place(rotation, row, first, n, out);
-    for (size_t j = n; j < stride; ++j) out[j] = 0;
+    first_pass<1>(rotation, row, out, ahead);
   }
 }
 
@@ -176,11 +202,33 @@ void store_indices(const uint32_t* kept, size_t n, void* indices, Index type, si
   }
 }
 
-// The next row is on its way while this one is worked on; the hardware's own prefetcher stops at each page.
+// Rows as `Rotation` wants to read them: with whole vectors from the start of each run, beyond the end of the row.
+// That is the next row, if rows follow each other; elsewhere the row is copied.
 template <class T>
-SKETCHMIX_INLINE void prefetch(const T* row, size_t n) {
-  for (size_t j = 0; j < n; j += cache_line / sizeof(T)) __builtin_prefetch(row + j);
-}
+class Readable {
+ public:
+  Readable(const SketchTask<T>& task, size_t n_parts)
+      : task_(task),
+        reach_(task.rotation.lead == 0 || task.rotation.order
+                   ? task.rotation.n_features
+                   : (task.rotation.lead - 1) * task.rotation.run + task.rotation.stride),
+        copies_(n_parts, reach_) {}
+
+  const T* row(size_t i, size_t thread) const {
+    const size_t n = task_.rotation.n_features;
+    const T* const raw = task_.rows + static_cast<ptrdiff_t>(i) * task_.row_stride;
+    if (reach_ <= n) return raw;
+    const bool together = task_.row_stride == static_cast<ptrdiff_t>(n);
+    if (together && (task_.n_rows - i) * n >= reach_) return raw;
+    std::memcpy(static_cast<void*>(copies_.part(thread)), raw, n * sizeof(T));
+    return copies_.part(thread);
+  }
+
+ private:
+  const SketchTask<T>& task_;
+  size_t reach_;
+  Scratch<T> copies_;
+};
 
 template <class T>
 void sketch(const SketchTask<T>& task, int n_threads) {
@@ -189,6 +237,7 @@ void sketch(const SketchTask<T>& task, int n_threads) {
   const size_t laid_out = rotation.lead * rotation.stride;
   const size_t n_parts = static_cast<size_t>(n_threads);
   constexpr size_t margin = 16;  // groups of lanes and of four listed bits may write past the end
+  const Readable<T> readable(task, n_parts);
   Scratch<T> rows(n_parts, laid_out * (rotation.mix ? 2 : 1));
   Scratch<T> finished(n_parts, n_kept + margin);
   Scratch<uint32_t> kept(n_parts, n_kept + margin);
@@ -209,17 +258,18 @@ void sketch(const SketchTask<T>& task, int n_threads) {
                       list);
 #pragma omp for schedule(static) reduction(max : largest)
     for (size_t i = 0; i < task.n_rows; ++i) {
-      const T* const raw = task.rows + static_cast<ptrdiff_t>(i) * task.row_stride;
-      if (i + 1 < task.n_rows && rotation.lead != 0) prefetch(raw + task.row_stride, rotation.n_features);
-      drawer.draw(i);
+      const T* const raw = readable.row(i, thread);
+      Ahead ahead(task.rows + static_cast<ptrdiff_t>(i + 1) * task.row_stride);
+      drawer.draw(i, [&] { ahead.fetch<1>(); });
       if (rotation.lead == 0) {
         for (size_t j = 0; j < n_kept; ++j) out[j] = raw[list[j]];
       } else {
-        lay_out(rotation, raw, row);
-        if (rotation.mix)
+        if (rotation.mix) {
+          lay_out(rotation, raw, row, ahead);
           mix_by_matrix(rotation.mix, row, mixed, rotation.lead, rotation.stride);
-        else
-          mix_by_butterflies(row, rotation.lead, rotation.stride);
+        } else {
+          mix_by_butterflies(rotation, raw, mixed, ahead);
+        }
         finish(rotation, mixed, list, n_kept, out);
       }
       largest = largest_bits(out, n_kept, largest);

@@ -145,7 +145,7 @@ class HadamardRotation(Rotation):
             run=run,
             stride=coefficients.shape[1],
             terms=1,
-            signs=self.signs.astype(float),
+            signs=laid_out(self.signs, lead, run).astype(float),
             order=None,
             mix=None,
             segment=(block * coefficients.shape[1]).astype(np.uint32),
@@ -159,7 +159,7 @@ class HadamardRotation(Rotation):
 
         def vector_operations(lead: int) -> float:
             vectors = whole_vectors(self.n_rotated // lead) / LANES
-            return lead * vectors * (2 + log2(lead)) + sketch_size * (3 + 1.5 * vectors)
+            return lead * vectors * (2 + log2(lead)) + sketch_size * (6 + 3 * vectors)
 
         leads = [1 << i for i in range(int(log2(self.n_rotated // odd)) + 1)]
         fitting = [lead for lead in leads if (self.n_rotated // lead) ** 2 <= LARGEST_TABLE]
@@ -261,6 +261,15 @@ def whole_vectors(n: int) -> int:
     return -(-n // LANES) * LANES
 
 
+def laid_out(entries: Array, lead: int, run: int) -> Array:
+    """`lead` runs of `run` entries, each followed by zeros up to whole vectors."""
+    out = np.zeros((lead, whole_vectors(run)), entries.dtype)
+    flat = np.zeros(lead * run, entries.dtype)
+    flat[: len(entries)] = entries
+    out[:, :run] = flat.reshape(lead, run)
+    return out
+
+
 def cosine_matrix(n: int) -> Array:
     """The orthonormal DCT-II as an n x n matrix."""
     matrix: Array = scipy.fft.dct(np.eye(n), type=2, norm="ortho", axis=0)
@@ -334,8 +343,8 @@ def fourier_tables(
         run=run,
         stride=stride,
         terms=2,
-        signs=signs.astype(float),
-        order=order,
+        signs=laid_out(signs if order is None else signs[order], lead, run).astype(float),
+        order=None if order is None else laid_out(order, lead, run),
         # Row lead - f holds the imaginary part of F[f], -sin(f m): that is +sin((lead - f) m).
         mix=np.where(2 * f <= lead, np.cos(angle), np.sin(angle)),
         segment=segment.astype(np.uint32),

@@ -79,8 +79,12 @@ def assign(sketch: Sketch, centers: Array, sample_weight: Array | None) -> Momen
     return add_up(sketch.block, unit_spheres(centers), sample_weight, hard=True)
 
 
-class KMeans(  # type: ignore[misc]
-    HasTransformParameter, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, SketchEstimator
+class KMeans(
+    HasTransformParameter,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    ClusterMixin,  # type: ignore[misc]
+    SketchEstimator,
 ):
     """k-means in one pass over the rows.
 

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from sketchmix import _core
 
 Action = Callable[[], Any]
+DATA = Path(os.environ.get("SKETCHMIX_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
+
+
+def data(name: str) -> dict[str, NDArray[Any]]:
+    """One of the real data sets; without it, the benchmark ends with a word on how to get it."""
+    if not (DATA / name).exists():
+        print(f"left out: {name} is not in {DATA}; set SKETCHMIX_DATA to the folder that holds it")
+        raise SystemExit(0)
+    with np.load(DATA / name) as arrays:
+        return dict(arrays)
 
 
 def seconds(action: Action) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import resource
 import sys
@@ -56,6 +57,7 @@ def in_a_process_of_its_own(function: Callable[..., Any], *args: object) -> Any:
 
 
 if __name__ == "__main__":
+    os.environ["PYTHONWARNINGS"] = "ignore:::sklearn.exceptions"  # fits of a few iterations, in other processes
     rows = []
     with TemporaryDirectory() as name:
         for n, dtype, K in [(1_000_000, "float32", 10), (1_000_000, "float16", 10), (1_000_000, "float32", 100)]:

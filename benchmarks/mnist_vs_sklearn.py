@@ -1,18 +1,16 @@
 """MNIST's digits 0, 3 and 9: pixels in, labels out, from 30 of 784 entries, beside scikit-learn on all of them.
 
-Needs ``mnist.npz`` (X of 70,000 x 784 uint8, y, train) in the folder that SKETCHMIX_DATA names.
+Needs ``mnist.npz`` (X of 70,000 x 784 uint8, y, train).
 """
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import table, threads
+from harness import data, table, threads
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn import mixture
@@ -42,9 +40,9 @@ def measure(name: str, make: Any, X: NDArray[Any], y: NDArray[Any], seeds: Any) 
 
 
 def main(n_threads: int) -> None:
-    with np.load(Path(os.environ["SKETCHMIX_DATA"]) / "mnist.npz") as mnist:
-        chosen = mnist["train"] & np.isin(mnist["y"], DIGITS)
-        X, y = mnist["X"][chosen], mnist["y"][chosen]
+    mnist = data("mnist.npz")
+    chosen = mnist["train"] & np.isin(mnist["y"], DIGITS)
+    X, y = mnist["X"][chosen], mnist["y"][chosen]
 
     def ours(**options: Any) -> Any:
         return lambda seed: sm.GaussianMixture(3, n_init=3, random_state=seed, **({"sketch_size": 30} | options))
@@ -76,8 +74,5 @@ def main(n_threads: int) -> None:
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore", ConvergenceWarning)
-    if "SKETCHMIX_DATA" in os.environ:
-        main(1)
-        main(2)
-    else:
-        print("mnist_vs_sklearn: left out, as SKETCHMIX_DATA does not name the folder of mnist.npz")
+    main(1)
+    main(2)

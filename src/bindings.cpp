@@ -66,7 +66,7 @@ Index index_type(const A& array) {
 }
 
 ptrdiff_t row_stride(const Rows& array) {
-  require(array.shape(1) <= 1 || array.stride(1) == 1, "the entries of a row must be contiguous");
+  require(array.size() == 0 || array.shape(1) <= 1 || array.stride(1) == 1, "the entries of a row must be contiguous");
   return array.stride(0);
 }
 
@@ -157,7 +157,7 @@ SketchTask<T> sketch_task(const Rows& rows, const RotationTables& rotation) {
 }
 
 double sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t first_row, Array<uint32_t> shared,
-              Array<uint32_t> free, OutputRows values, OutputRows indices) {
+              Array<uint32_t> free, OutputRows values, std::optional<OutputRows> indices) {
   Mask mask;
   mask.sketch_size = values.shape(1);
   mask.seed = seed;
@@ -166,9 +166,9 @@ double sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t
   mask.n_shared = shared.size();
   mask.free = free.data();
   require(rows.shape(1) == rotation.n_features(), "rows are of another width than the rotation");
-  require(
-      values.shape(0) == rows.shape(0) && indices.shape(0) == rows.shape(0) && indices.shape(1) == values.shape(1),
-      "values and indices must be n_rows x sketch_size");
+  require(values.shape(0) == rows.shape(0), "values must be n_rows x sketch_size");
+  require(!indices || (indices->shape(0) == rows.shape(0) && indices->shape(1) == values.shape(1)),
+          "indices must be n_rows x sketch_size");
   require(shared.size() + free.size() == rotation.n_rotated() && mask.n_shared <= mask.sketch_size &&
               mask.sketch_size <= rotation.n_rotated(),
           "shared and free coordinates must be those of the rotation");
@@ -180,8 +180,10 @@ double sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t
     task.mask = mask;
     task.values = values.data();
     task.value_type = value_type(values);
-    task.indices = indices.data();
-    task.index_type = index_type(indices);
+    if (indices) {
+      task.indices = indices->data();
+      task.index_type = index_type(*indices);
+    }
     task.largest = &largest;
     const int n_threads = threads_for(task.n_rows / 32);
     nb::gil_scoped_release release;
@@ -279,7 +281,7 @@ NB_MODULE(_core, m) {
            nb::kw_only(), "n_features"_a, "n_rotated"_a, "lead"_a, "run"_a, "stride"_a, "terms"_a, "signs"_a,
            "order"_a.none(), "mix"_a.none(), "segment"_a, "coefficient"_a, "coefficients"_a);
   m.def("sketch", &sketch, "rows"_a, "rotation"_a, "seed"_a, "first_row"_a, "shared"_a, "free"_a, "values"_a,
-        "indices"_a,
+        "indices"_a.none(),
         "Rotate rows and keep some entries of each, into `values` and `indices`; returns the largest magnitude "
         "kept.");
   m.def("statistics", &statistics, "values"_a, "indices"_a, "sample_weight"_a.none(), "log_weights"_a, "means"_a,

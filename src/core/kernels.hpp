@@ -50,7 +50,7 @@ struct SketchTask {
   Mask mask;
   void* values = nullptr;  // n_rows x sketch_size
   Value value_type = Value::float32;
-  void* indices = nullptr;  // n_rows x sketch_size
+  void* indices = nullptr;  // n_rows x sketch_size, or null where nobody asks
   Index index_type = Index::uint16;
   double* largest = nullptr;  // the largest magnitude kept; not finite if any kept entry is not
 };

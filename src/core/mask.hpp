@@ -49,11 +49,13 @@ class MaskDrawer {
   // The kept coordinates of a row, sorted, in `kept`. `meanwhile` is called once for each draw.
   template <class Meanwhile>
   void draw(size_t row, const Meanwhile& meanwhile) {
+    if (n_drawn_ == 0 && listed_) return;  // every row keeps the same
     std::memset(bits_, 0, n_words_ * sizeof(uint64_t));
     for (size_t i = 0; i < mask_.n_shared; ++i) flip(bits_, mask_.shared[i]);
     for (size_t i = 0; inverted_ && i < n_free_; ++i) flip(bits_, mask_.free[i]);
     draw_free(row, meanwhile);
     list();
+    listed_ = true;
   }
 
  private:
@@ -104,7 +106,7 @@ class MaskDrawer {
 
   const Mask& mask_;
   size_t n_free_, n_words_, n_drawn_;
-  bool inverted_;
+  bool inverted_, listed_ = false;
   uint64_t* bits_;
   uint8_t* marks_;
   uint32_t *drawn_, *kept_;

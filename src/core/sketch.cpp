@@ -274,7 +274,7 @@ void sketch(const SketchTask<T>& task, int n_threads) {
       }
       largest = largest_bits(out, n_kept, largest);
       store_values(out, n_kept, task.values, task.value_type, i * n_kept);
-      store_indices(list, n_kept, task.indices, task.index_type, i * n_kept);
+      if (task.indices) store_indices(list, n_kept, task.indices, task.index_type, i * n_kept);
     }
   }
   T magnitude;

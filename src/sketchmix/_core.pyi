@@ -32,7 +32,7 @@ def sketch(
     shared: NDArray[Any],
     free: NDArray[Any],
     values: NDArray[Any],
-    indices: NDArray[Any],
+    indices: NDArray[Any] | None,
 ) -> float: ...
 def statistics(
     values: NDArray[Any],

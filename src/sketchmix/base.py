@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
+from threadpoolctl import threadpool_limits
 
 from sketchmix import validation
 from sketchmix.moments import Block, dense_block
@@ -19,6 +20,15 @@ Array = NDArray[Any]
 SKETCHER_PARAMETERS = ("sketch_size", "transform", "n_shared", "dtype", "random_state")
 # Rows that are rotated, or whose densities are held, at a time.
 ROWS_AT_A_TIME = 16384
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def one_blas_thread(method: Method) -> Method:
+    """Keep BLAS to one thread: its others spin for a while after a product, where the core's want to work."""
+    limited: Method = threadpool_limits.wrap(limits=1, user_api="blas")(method)
+    return limited
 
 
 class SketchEstimator(BaseEstimator):  # type: ignore[misc]

@@ -15,9 +15,11 @@ from sketchmix.sketch import Sketch
 
 Array = NDArray[Any]
 
-# Several starts are compared after this many iterations, on at most this many rows.
+# Several starts are compared after this many iterations, on this many rows, or on more where each component and
+# coordinate would have less than its own number.
 TRIAL_ITERATIONS = 10
-TRIAL_ROWS = 20_000
+TRIAL_ROWS = 5_000
+TRIAL_ROWS_PER_COORDINATE = 50
 # A variance may fall to this share of what all rows together have at its coordinate, which float32 still resolves,
 # and (where they have none) to this share of what they have on average, which float32 can still standardise.
 SMALLEST_SHARE = 1e-10
@@ -158,9 +160,14 @@ def best_start(problem: Problem, starts: list[Parameters]) -> Parameters:
     """Of several starts, what the one with the highest likelihood after a few iterations became."""
     if len(starts) == 1:
         return starts[0]
-    small = problem.thinned(TRIAL_ROWS)
+    small = problem.thinned(trial_rows(problem.sketch, len(starts[0].weights)))
     trials = [fit(small, start, tol=0.0, max_iter=TRIAL_ITERATIONS) for start in starts]
     return max(trials, key=lambda trial: trial.lower_bounds[-1]).parameters
+
+
+def trial_rows(sketch: Sketch, n_components: int) -> int:
+    """How many rows tell good starts from bad ones."""
+    return max(TRIAL_ROWS, int(TRIAL_ROWS_PER_COORDINATE * n_components * sketch.scale))
 
 
 def troubles(result: Fit, problem: Problem) -> Iterator[str]:

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sketchmix import em, validation
-from sketchmix.base import SketchEstimator
+from sketchmix.base import SketchEstimator, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
 from sketchmix.parameters import HasTransformParameter
@@ -179,6 +179,7 @@ class KMeans(
         self.random_state = random_state
         self.verbose = verbose
 
+    @one_blas_thread
     def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Find the clusters.
 
@@ -234,6 +235,7 @@ class KMeans(
         """
         return self.fit(X, y, sample_weight).labels_
 
+    @one_blas_thread
     def refine(self, X: ArrayLike) -> Self:
         """Assign and average once over all entries of the rows: an optional second pass.
 
@@ -398,6 +400,6 @@ def best_start(lloyd: Lloyd, starts: list[Array]) -> Array:
     """Of several starts, what the one with the lowest inertia after a few iterations became."""
     if len(starts) == 1:
         return starts[0]
-    small = lloyd.thinned(em.TRIAL_ROWS)
+    small = lloyd.thinned(em.trial_rows(lloyd.sketch, starts[0].shape[1]))
     trials = [small.run(start, tol=0.0, max_iter=em.TRIAL_ITERATIONS) for start in starts]
     return min(trials, key=lambda trial: trial.inertia).centers

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
 
 from sketchmix import em, validation
-from sketchmix.base import SketchEstimator
+from sketchmix.base import SketchEstimator, one_blas_thread
 from sketchmix.families import FAMILIES
 from sketchmix.moments import Moments, Parameters, dense_block
 from sketchmix.parameters import HasTransformParameter
@@ -157,6 +157,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.warm_start = warm_start
         self.verbose = verbose
 
+    @one_blas_thread
     def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: ARG002
         """Fit the mixture.
 
@@ -207,6 +208,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         return self.fit(X, y, sample_weight).labels_
 
+    @one_blas_thread
     def refine(self, X: ArrayLike) -> Self:
         """One step of EM over all entries of the rows: an optional second pass.
 

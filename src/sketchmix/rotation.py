@@ -44,34 +44,36 @@ class Rotation(ABC):
     def __init__(self, n_features: int, signs: Array) -> None:
         self.n_features = n_features
         self.signs = signs
+        self._tables: dict[int, _core.Rotation | None] = {}
 
     @property
     def n_rotated(self) -> int:
         """Entries of a rotated row: `n_features`, or a few more where rows are padded."""
         return self.n_features
 
+    @abstractmethod
     def forward(self, X: Array) -> Array:
         """Rotate the rows of X, in their own floating type."""
-        return self._mix(X * self.signs.astype(X.dtype))
 
+    @abstractmethod
     def inverse(self, Y: Array) -> Array:
         """Bring rotated rows back; the transpose of `forward`."""
-        rows: Array = self._unmix(Y) * self.signs.astype(Y.dtype)
-        return rows
 
     @abstractmethod
     def variances(self, rotated: Array) -> Array:
         """The diagonal of ``(H D)^T diag(v) (H D)`` for each row v of `rotated`."""
 
-    @abstractmethod
     def tables(self, sketch_size: int) -> _core.Rotation | None:
         """How the core computes `sketch_size` entries of a rotated row, or None if it should not."""
+        if sketch_size not in self._tables:
+            self._tables[sketch_size] = self._make_tables(sketch_size)
+        return self._tables[sketch_size]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_tables": {}}
 
     @abstractmethod
-    def _mix(self, X: Array) -> Array: ...
-
-    @abstractmethod
-    def _unmix(self, Y: Array) -> Array: ...
+    def _make_tables(self, sketch_size: int) -> _core.Rotation | None: ...
 
 
 class NoRotation(Rotation):
@@ -82,17 +84,17 @@ class NoRotation(Rotation):
     def __init__(self, n_features: int, signs: Array) -> None:
         super().__init__(n_features, np.ones_like(signs))
 
+    def forward(self, X: Array) -> Array:
+        return X.copy()
+
+    def inverse(self, Y: Array) -> Array:
+        return Y.copy()
+
     def variances(self, rotated: Array) -> Array:
         return rotated.copy()
 
-    def tables(self, sketch_size: int) -> _core.Rotation:  # noqa: ARG002
+    def _make_tables(self, sketch_size: int) -> _core.Rotation:  # noqa: ARG002
         return copy_tables(self.n_rotated)
-
-    def _mix(self, X: Array) -> Array:
-        return X
-
-    def _unmix(self, Y: Array) -> Array:
-        return Y
 
 
 class HadamardRotation(Rotation):
@@ -119,18 +121,24 @@ class HadamardRotation(Rotation):
         sizes = [2 ** min(5, exponent - done) for done in range(0, exponent, 5)]
         return [hadamard(size) / np.sqrt(size) for size in sizes] + [cosine_matrix(odd)]
 
+    def forward(self, X: Array) -> Array:
+        # As the core sketches: BLAS rounds a row as its place among the others has it, this as the row alone.
+        rotated = np.empty((len(X), self.n_rotated), X.dtype)
+        every, none = np.arange(self.n_rotated, dtype=np.uint32), np.empty(0, np.uint32)
+        tables = self.tables(self.n_rotated)
+        assert tables is not None  # noqa: S101 - of this transform there always are
+        _core.sketch(np.ascontiguousarray(X), tables, 0, 0, every, none, rotated, None)
+        return rotated
+
+    def inverse(self, Y: Array) -> Array:
+        rows = apply_kronecker([factor.T for factor in self._factors], Y)[:, : self.n_features]
+        rows *= self.signs.astype(Y.dtype)
+        return rows
+
     def variances(self, rotated: Array) -> Array:
         return apply_kronecker([factor.T**2 for factor in self._factors], rotated)[:, : self.n_features]
 
-    def _mix(self, X: Array) -> Array:
-        if self.n_rotated > self.n_features:
-            X = np.pad(X, ((0, 0), (0, self.n_rotated - self.n_features)))
-        return apply_kronecker(self._factors, X)
-
-    def _unmix(self, Y: Array) -> Array:
-        return apply_kronecker([factor.T for factor in self._factors], Y)[:, : self.n_features]
-
-    def tables(self, sketch_size: int) -> _core.Rotation:
+    def _make_tables(self, sketch_size: int) -> _core.Rotation:
         odd = odd_part(self.n_rotated)
         lead = self._cheapest_lead(sketch_size)
         run = self.n_rotated // lead
@@ -166,7 +174,24 @@ class HadamardRotation(Rotation):
         return min(fitting, key=vector_operations)
 
 
-class CosineRotation(Rotation):
+class LibraryRotation(Rotation):
+    """A fast transform that a library has."""
+
+    def forward(self, X: Array) -> Array:
+        return self._mix(X * self.signs.astype(X.dtype))
+
+    def inverse(self, Y: Array) -> Array:
+        rows: Array = self._unmix(Y) * self.signs.astype(Y.dtype)
+        return rows
+
+    @abstractmethod
+    def _mix(self, X: Array) -> Array: ...
+
+    @abstractmethod
+    def _unmix(self, Y: Array) -> Array: ...
+
+
+class CosineRotation(LibraryRotation):
     """The orthonormal DCT-II."""
 
     name = "dct"
@@ -190,7 +215,7 @@ class CosineRotation(Rotation):
     def _unmix(self, Y: Array) -> Array:
         return scipy.fft.idct(Y, type=2, norm="ortho", axis=1)
 
-    def tables(self, sketch_size: int) -> _core.Rotation | None:
+    def _make_tables(self, sketch_size: int) -> _core.Rotation | None:
         # Makhoul: the DCT of x is the real part of a DFT of its even entries followed by its odd ones reversed.
         n = self.n_features
         scale = np.full((n, 1), np.sqrt(2 / n))
@@ -204,7 +229,7 @@ class CosineRotation(Rotation):
         return fourier_tables(n, sketch_size, self.signs, order, coefficients)
 
 
-class FourierRotation(Rotation):
+class FourierRotation(LibraryRotation):
     """The real orthonormal form of the Fourier transform: the discrete Hartley transform, its own inverse."""
 
     name = "fourier"
@@ -228,7 +253,7 @@ class FourierRotation(Rotation):
     def _unmix(self, Y: Array) -> Array:
         return self._mix(Y)
 
-    def tables(self, sketch_size: int) -> _core.Rotation | None:
+    def _make_tables(self, sketch_size: int) -> _core.Rotation | None:
         n = self.n_features
 
         def coefficients(k: Array, j: Array) -> tuple[Array, Array]:
@@ -245,10 +270,8 @@ ROTATIONS: dict[str, type[Rotation]] = {
 
 
 def best_transform(n_features: int, sketch_size: int) -> str:
-    """What ``transform="auto"`` means: no mixing where every entry is kept, else the fastest exact one."""
-    if sketch_size == n_features:
-        return "none"
-    return "hadamard" if odd_part(n_features) <= LARGEST_ODD else "dct"
+    """What ``transform="auto"`` means: no mixing where every entry is kept, else the fastest."""
+    return "none" if sketch_size == n_features else "hadamard"
 
 
 def odd_part(n: int) -> int:

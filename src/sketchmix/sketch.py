@@ -21,14 +21,14 @@ from sketchmix.sources import Rows
 Array = NDArray[Any]
 
 TRANSFORMS = ("auto", *ROTATIONS)
-# The reservoir of dense rows: this many, fewer where they would take more bytes, but some in any case.
+# The reservoir of dense rows: about this many, fewer where they would take more bytes, but some in any case.
 RESERVOIR_ROWS = 2048
 RESERVOIR_BYTES = 2**22
 RESERVOIR_LEAST = 64
-# Rows brought back to the user's space at a time.
+# Rows brought back to the user's space, or looked at for the reservoir, at a time.
 UNROTATED_ROWS = 1024
+KEYED_ROWS = 2**16
 GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-NO_THRESHOLD = np.uint64(2**64 - 1)
 
 
 class Reservoir(NamedTuple):
@@ -43,12 +43,10 @@ class Reservoir(NamedTuple):
         """Some of the rows, in the given order."""
         return self._replace(rows=self.rows[which], positions=self.positions[which], keys=self.keys[which])
 
-    def smallest(self, n: int) -> Reservoir:
-        """The rows with the n smallest keys, or fewer where not all of these are held."""
-        best = np.argsort(self.keys, kind="stable")
-        best = best[self.keys[best] <= self.threshold][:n]
-        threshold = self.threshold if len(best) < n else self.keys[best[-1]]
-        return self.take(np.sort(best))._replace(threshold=threshold)
+    def up_to(self, threshold: np.uint64) -> Reservoir:
+        """The rows whose key is up to `threshold`, and to the one that there is."""
+        threshold = min(threshold, self.threshold)
+        return self.take(np.flatnonzero(self.keys <= threshold))._replace(threshold=threshold)
 
 
 class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
@@ -60,8 +58,8 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         Entries kept of each row: a number, or a share of the features in (0, 1]. "auto" keeps a tenth, but at
         least 64 (all of them where there are fewer).
     transform : {"auto", "hadamard", "dct", "fourier", "none"}, default="auto"
-        The orthonormal matrix H that mixes a row before its entries are drawn. "auto" takes the fastest that
-        needs no padding, and none where every entry is kept.
+        The orthonormal matrix H that mixes a row before its entries are drawn. "auto" takes the fastest,
+        "hadamard", and none where every entry is kept.
     n_shared : int, default=0
         How many of the kept entries are the same in every row.
     dtype : {"float16", "float32", "float64"}, default="float32"
@@ -271,7 +269,6 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         self.rotation_ = ROTATIONS[self.transform_](rows.n_features, signs)
         self.signs_ = self.rotation_.signs
         self.shared_indices_ = np.sort(rng.permutation(self.n_rotated_)[:n_shared]).astype(np.uint32)
-        self._tables: _core.Rotation | None = None
         return self
 
     def transform_rows(self, rows: Rows, first_row: int) -> Sketch:
@@ -295,7 +292,7 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         indices = np.empty(shape, np.uint16 if self.n_rotated_ <= 2**16 else np.uint32)
         float_dtype = np.result_type(rows.float_dtype, np.float64 if dtype == np.float64 else np.float32)
         free = np.setdiff1d(np.arange(self.n_rotated_, dtype=np.uint32), self.shared_indices_)
-        tables = self._kernel_tables()
+        tables = self.rotation_.tables(self.sketch_size_)
         largest = 0.0
         for first, block in rows.blocks(float_dtype):
             part = slice(first, first + len(block))
@@ -318,22 +315,12 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         reservoir = self._reservoir(rows, first_row, float_dtype)
         return Sketch._trusted(Block(values, indices, largest), copy(self), reservoir)
 
-    def _kernel_tables(self) -> _core.Rotation | None:
-        """What the core needs; None where a library transforms whole rows better."""
-        if self._tables is None:
-            self._tables = self.rotation_.tables(self.sketch_size_)
-        return self._tables
-
     def _reservoir(self, rows: Rows, first_row: int, dtype: np.dtype[Any]) -> Reservoir:
-        size = reservoir_size(self.n_rotated_, dtype, rows.n_samples)
-        positions = smallest_keys(self.seed_, first_row, rows.n_samples, size)
-        keys = row_keys(self.seed_, first_row + positions)
-        threshold = NO_THRESHOLD if size == rows.n_samples else keys.max()
-        return Reservoir(self.rotation_.forward(rows.take(positions, dtype)), positions, keys, threshold)
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        return state | {"_tables": None} if "_tables" in state else state
+        """The rows that a reservoir of all rows up to these may hold: fewer, the later they come."""
+        threshold = largest_key(reservoir_size(self.n_rotated_, dtype), first_row + rows.n_samples)
+        positions = rows_with_keys_up_to(threshold, self.seed_, first_row, rows.n_samples)
+        dense = self.rotation_.forward(rows.take(positions, dtype))
+        return Reservoir(dense, positions, row_keys(self.seed_, first_row + positions), threshold)
 
 
 def row_keys(seed: int, rows: Array) -> Array:
@@ -345,18 +332,18 @@ def row_keys(seed: int, rows: Array) -> Array:
     return keys
 
 
-def smallest_keys(seed: int, first_row: int, n_rows: int, size: int) -> Array:
-    """Which of the rows have the `size` smallest keys, in order."""
-    best, keys = np.empty(0, np.int64), np.empty(0, np.uint64)
-    step = 2**16
-    for start in range(0, n_rows, step):
-        block = np.arange(start, min(start + step, n_rows))
-        best = np.concatenate([best, block])
-        keys = np.concatenate([keys, row_keys(seed, first_row + block)])
-        if len(keys) > size:
-            kept = np.argpartition(keys, size - 1)[:size]
-            best, keys = best[kept], keys[kept]
-    return np.sort(best)
+def largest_key(n_wanted: int, n_rows: int) -> np.uint64:
+    """The key up to which about `n_wanted` of `n_rows` rows go; all of them, where there are no more."""
+    return np.uint64(min((n_wanted << 64) // max(n_rows, 1), 1 << 64) - 1)
+
+
+def rows_with_keys_up_to(threshold: np.uint64, seed: int, first_row: int, n_rows: int) -> Array:
+    """Which of the rows have a key up to `threshold`."""
+    held = [np.empty(0, np.int64)]
+    for start in range(0, n_rows, KEYED_ROWS):
+        block = np.arange(start, min(start + KEYED_ROWS, n_rows))
+        held.append(block[row_keys(seed, first_row + block) <= threshold])
+    return np.concatenate(held)
 
 
 class Sketch:
@@ -689,7 +676,9 @@ def joined_reservoir(sketches: list[Sketch]) -> Reservoir | None:
         np.concatenate([part.keys for part in held]),
         min(part.threshold for part in held),
     )
-    return together.smallest(reservoir_size(together.rows.shape[1], together.rows.dtype, int(starts[-1])))
+    return together.up_to(
+        largest_key(reservoir_size(together.rows.shape[1], together.rows.dtype), int(starts[-1]))
+    )
 
 
 def as_kernels_read(array: ArrayLike) -> Array:
@@ -698,7 +687,7 @@ def as_kernels_read(array: ArrayLike) -> Array:
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
 
 
-def reservoir_size(n_rotated: int, dtype: np.dtype[Any], n_samples: int) -> int:
-    """How many dense rows to hold for `n_samples` rows."""
+def reservoir_size(n_rotated: int, dtype: np.dtype[Any]) -> int:
+    """About how many dense rows to hold."""
     fitting = RESERVOIR_BYTES // (n_rotated * dtype.itemsize)
-    return min(RESERVOIR_ROWS, max(RESERVOIR_LEAST, fitting), n_samples)
+    return min(RESERVOIR_ROWS, max(RESERVOIR_LEAST, fitting))

@@ -66,7 +66,8 @@ Index index_type(const A& array) {
 }
 
 ptrdiff_t row_stride(const Rows& array) {
-  require(array.size() == 0 || array.shape(1) <= 1 || array.stride(1) == 1, "the entries of a row must be contiguous");
+  require(array.size() == 0 || array.shape(1) <= 1 || array.stride(1) == 1,
+          "the entries of a row must be contiguous");
   return array.stride(0);
 }
 

@@ -96,9 +96,11 @@ class Candidates:
 
 
 def sort_keys(points: Array) -> Array:
-    """For each row, its bytes, the highest of its first entry first: rounding hardly changes their order."""
-    bits = (points + 0.0).astype(">f8")  # one zero only
-    return bits.view(np.dtype((np.void, bits.itemsize * points.shape[1])))[:, 0]
+    """For each row of float64, bytes that are in the order of its entries, the first of which counts most."""
+    bits = (points + 0.0).view(np.int64)  # one zero only
+    in_order = bits ^ (bits >> 63 | np.iinfo(np.int64).min)  # of negative numbers, all bits change
+    keys = in_order.astype(">i8")
+    return keys.view(np.dtype((np.void, keys.itemsize * points.shape[1])))[:, 0]
 
 
 def squared_distances_to(centred: Array, norms: Array, picked: Any) -> Array:

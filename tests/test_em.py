@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from sketchmix import Sketch, Sketcher, _core, em, moments
-from sketchmix.families import FAMILIES, AxisAligned, Limits
+from sketchmix.families import AXIS_ALIGNED, AxisAligned, Limits
 from sketchmix.moments import Block, Moments, Parameters, add_up, dense_block, log_density, unit_spheres
 from tests import reference
 
 Array = NDArray[Any]
 
-FAMILY = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+FAMILY = pytest.mark.parametrize("family", AXIS_ALIGNED.values(), ids=list(AXIS_ALIGNED))
 # n, P, Q, K: one of everything, all of everything, and nothing that is a whole number of vectors.
 SIZES = pytest.mark.parametrize(
     ("n", "p", "q", "k"),
@@ -198,7 +198,7 @@ def test_the_sums_of_blocks_add_up_to_those_of_the_whole(family: AxisAligned, k:
 
 
 def test_the_first_of_equally_dense_components_gets_the_row() -> None:
-    block, one = random_block(10, 4, 2), random_parameters(FAMILIES["diag"], 4, 1)
+    block, one = random_block(10, 4, 2), random_parameters(AXIS_ALIGNED["diag"], 4, 1)
     six = Parameters(np.full(6, 1 / 6), np.tile(one.means, 6), np.tile(one.variances, 6))
     assert_array_equal(add_up(block, six, None, hard=True).size, [10, 0, 0, 0, 0, 0])
 
@@ -295,11 +295,11 @@ def test_a_variance_by_hand() -> None:
     # about the variance of the others, which stays 7.
     block = Block.of(np.array([[1.0, 4.0], [3.0, 5.0]]), np.array([[0, 2], [0, 1]], np.uint16))
     diag = Parameters(np.ones(1), np.zeros((3, 1)), np.full((3, 1), 7.0))
-    got = FAMILIES["diag"].maximise(add_up(block, diag, None), diag, no_limits(diag))
+    got = AXIS_ALIGNED["diag"].maximise(add_up(block, diag, None), diag, no_limits(diag))
     assert_allclose(got.means[:, 0], [2, 5, 4])
     assert_allclose(got.variances[:, 0], [1, 7, 7], atol=1e-15)
     round_ = Parameters(np.ones(1), np.zeros((3, 1)), np.ones(1))
-    got = FAMILIES["spherical"].maximise(add_up(block, round_, None), round_, no_limits(round_))
+    got = AXIS_ALIGNED["spherical"].maximise(add_up(block, round_, None), round_, no_limits(round_))
     assert_allclose(got.variances, [2 / 4])
 
 
@@ -401,12 +401,12 @@ def test_thinned_problems_keep_rows_that_have_weight() -> None:
     sketch = random_sketch(100, 5, 2)
     weight = np.zeros(100)
     weight[1::2] = 1
-    problem = em.Problem.of(FAMILIES["diag"], sketch, weight, 2, 0.0)
+    problem = em.Problem.of(AXIS_ALIGNED["diag"], sketch, weight, 2, 0.0)
     assert problem.thinned(100).sketch.n_samples == 100
     thinned = problem.thinned(50)
     assert thinned.sample_weight is not None
     assert thinned.sample_weight.any()
-    plain = em.Problem.of(FAMILIES["diag"], sketch, None, 2, 0.0).thinned(20)
+    plain = em.Problem.of(AXIS_ALIGNED["diag"], sketch, None, 2, 0.0).thinned(20)
     assert_array_equal(plain.sketch.values, sketch.values[::5])
 
 
@@ -503,7 +503,7 @@ def test_the_gradient_of_the_likelihood_vanishes_at_convergence(family: AxisAlig
 
 
 def test_the_loop_ends_when_an_iteration_gains_less_than_tol() -> None:
-    problem, start = random_problem(FAMILIES["diag"], 300, 6, 3, 3, 0)
+    problem, start = random_problem(AXIS_ALIGNED["diag"], 300, 6, 3, 3, 0)
     result = em.fit(problem, start, tol=1e-3, max_iter=500)
     gains = np.diff(result.lower_bounds)
     assert result.converged
@@ -550,7 +550,7 @@ def test_of_several_starts_the_likeliest_goes_on(family: AxisAligned) -> None:
 
 def test_troubles_name_the_component_and_the_cure() -> None:
     sketch = random_sketch(100, 4, 2)
-    problem = em.Problem.of(FAMILIES["diag"], sketch, None, 3, 1e-6)
+    problem = em.Problem.of(AXIS_ALIGNED["diag"], sketch, None, 3, 1e-6)
     variances = np.ones((4, 3))
     variances[2, 1] = 1e-6
     parameters = Parameters(np.array([0.5, 0.5, 0.0]), np.zeros((4, 3)), variances)

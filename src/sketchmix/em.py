@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchmix.families import AxisAligned, Limits
-from sketchmix.moments import Moments, Parameters, add_up, sums_by_coordinate
+from sketchmix.families import Family, Limits, Mixture, Statistics
+from sketchmix.moments import Parameters, add_up, sums_by_coordinate
 from sketchmix.sketch import Sketch
 
 Array = NDArray[Any]
@@ -29,13 +30,15 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 ROUNDING = 1e-14
 # A component that holds less than this many rows is reported as empty.
 EMPTY = 1e-3
+# Of an extrapolation, in steps of EM: beyond, the steps are parallel to rounding.
+LONGEST_JUMP = 1e6
 
 
 @dataclass(frozen=True)
 class Fit:
     """What the loop ends with."""
 
-    parameters: Parameters
+    parameters: Any  # of the family's type
     lower_bounds: list[float]
     converged: bool
 
@@ -49,16 +52,18 @@ class Fit:
 class Problem:
     """Rows, their weights and a family: all that stays the same from iteration to iteration."""
 
-    family: AxisAligned
+    family: Family[Any, Any]
     sketch: Sketch
     sample_weight: Array | None
-    shared: Array  # the variances of all rows together, shaped like a component's
+    n_components: int
+    variances: Array  # of each coordinate over all rows, (P,)
+    shared: Array  # the same in the family's shape
     limits: Limits
 
     @classmethod
     def of(
         cls,
-        family: AxisAligned,
+        family: Family[Any, Any],
         sketch: Sketch,
         sample_weight: Array | None,
         n_components: int,
@@ -66,15 +71,33 @@ class Problem:
     ) -> Problem:
         """The problem, with what all rows together say about its scale."""
         variances = pooled_variances(sketch, sample_weight)
+        return cls.of_variances(family, sketch, sample_weight, n_components, reg_covar, variances)
+
+    @classmethod
+    def of_variances(
+        cls,
+        family: Family[Any, Any],
+        sketch: Sketch,
+        sample_weight: Array | None,
+        n_components: int,
+        reg_covar: float,
+        variances: Array,
+    ) -> Problem:
+        """The problem, where the variances of all rows together are known."""
         shared = family.shared_variances(variances, n_components)
         least = max(reg_covar, SMALLEST_SHARE_OF_MEAN * float(variances.mean()), SMALLEST)
         floor = np.maximum(SMALLEST_SHARE * shared, least)
-        return cls(
-            family,
-            sketch,
-            sample_weight,
-            np.maximum(shared, floor),
-            Limits(reg_covar, floor, support_of(sample_weight)),
+        limits = Limits(reg_covar, floor, support_of(sample_weight))
+        return cls(family, sketch, sample_weight, n_components, variances, np.maximum(shared, floor), limits)
+
+    @cached_property
+    def seeding(self) -> Problem:
+        """The same problem under the family in which starts are made and compared."""
+        seed = self.family.seed
+        if seed is self.family:
+            return self
+        return self.of_variances(
+            seed, self.sketch, self.sample_weight, self.n_components, self.limits.reg_covar, self.variances
         )
 
     def thinned(self, n_rows: int) -> Problem:
@@ -83,18 +106,26 @@ class Problem:
         return replace(self, sketch=sketch, sample_weight=weight)
 
     def start(self, means: Array) -> Parameters:
-        """Bootstrap from means: each row to the nearest by its kept entries, then the first weights and S."""
+        """Bootstrap from means: each row to the nearest by its kept entries, then the first weights and S.
+
+        Of the problem's `seeding`: other families `begin` where that leads.
+        """
         unit = Parameters(np.ones(means.shape[1]), means, np.ones_like(self.shared))
         nearest = add_up(self.sketch.block, unit, self.sample_weight, hard=True)
-        return self.family.bootstrap(nearest, means, self.shared, self.limits)
+        return self.family.seed.bootstrap(nearest, means, self.shared, self.limits)
 
-    def statistics(self, parameters: Parameters) -> Moments:
+    def begin(self, seeded: Parameters) -> Any:
+        """First parameters of the family, from those of its seed."""
+        return self.family.begin(seeded, self.sketch, self.sample_weight, self.limits)
+
+    def statistics(self, parameters: Mixture) -> Statistics:
         """The E-step over all rows."""
-        return self.family.statistics(self.sketch.block, parameters, self.sample_weight)
+        statistics: Statistics = self.family.statistics(self.sketch.block, parameters, self.sample_weight)
+        return statistics
 
-    def maximise(self, moments: Moments, parameters: Parameters) -> Parameters:
+    def maximise(self, statistics: Statistics, parameters: Mixture) -> Any:
         """The M-step."""
-        return self.family.maximise(moments, parameters, self.limits)
+        return self.family.maximise(statistics, parameters, self.limits)
 
 
 def support_of(sample_weight: Array | None) -> float:
@@ -130,22 +161,81 @@ def pooled_variances(sketch: Sketch, sample_weight: Array | None) -> Array:
 
 def fit(
     problem: Problem,
-    start: Parameters,
+    start: Mixture,
     *,
     tol: float,
     max_iter: int,
     report: Callable[[int, float], None] | None = None,
 ) -> Fit:
-    """EM from `start`, until an iteration raises the log-likelihood of a row by less than `tol`."""
+    """EM from `start`, until an iteration raises the log-likelihood of a row by less than `tol`.
+
+    An accelerated family takes a step of SQUAREM (Varadhan and Roland, 2008) after every two of EM, and goes back
+    to where EM led if that lowered the likelihood.
+    """
     parameters, lower_bounds, converged = start, list[float](), False
-    while len(lower_bounds) < max_iter and not converged:
-        moments = problem.statistics(parameters)
-        lower_bounds.append(moments.log_likelihood / moments.size.sum())
-        parameters = problem.maximise(moments, parameters)
+    path = Path(problem.family)
+    for _ in range(max_iter):
+        statistics = problem.statistics(parameters)
+        bound = float(statistics.log_likelihood / statistics.size.sum())
+        if path.jumped and not bound >= lower_bounds[-1]:
+            parameters = path.back()
+            continue
+        lower_bounds.append(bound)
+        parameters = path.onward(parameters, problem.maximise(statistics, parameters))
         converged = has_converged(lower_bounds, tol)
         if report:
-            report(len(lower_bounds), lower_bounds[-1])
-    return Fit(parameters, lower_bounds, converged)
+            report(len(lower_bounds), bound)
+        if converged:
+            break
+    return Fit(path.reached(parameters), lower_bounds, converged)
+
+
+class Path:
+    """Where EM went since the last extrapolation, and where to go on."""
+
+    def __init__(self, family: Family[Any, Any]) -> None:
+        self._family = family
+        self._steps: list[Any] = []
+        self._sure: Any = None  # where EM led, while an extrapolation has not been tried
+
+    @property
+    def jumped(self) -> bool:
+        """Whether the present parameters are an extrapolation."""
+        return self._sure is not None
+
+    def back(self) -> Any:
+        """Where EM led, as the extrapolation was no good."""
+        sure, self._sure = self._sure, None
+        return sure
+
+    def onward(self, now: Any, after: Any) -> Any:
+        """What to try after an iteration of EM led from `now` to `after`."""
+        self._sure = None
+        if not self._family.accelerated:
+            return after
+        self._steps.append(now)
+        if len(self._steps) < 2:
+            return after
+        zeroth, first = self._steps
+        beyond = self._beyond(zeroth, first, after)
+        self._steps = []
+        if beyond is None:
+            return after
+        self._sure = after
+        return beyond
+
+    def reached(self, parameters: Any) -> Any:
+        """The last parameters whose likelihood is sure not to have fallen."""
+        return self._sure if self.jumped else parameters
+
+    def _beyond(self, zeroth: Any, first: Any, second: Any) -> Any:
+        """Extrapolate two steps of EM, as far as their change says that they would lead."""
+        x, y, z = map(self._family.to_vector, (zeroth, first, second))
+        step, bend = y - x, (z - y) - (y - x)
+        length = np.linalg.norm(step) / max(np.linalg.norm(bend), np.finfo(float).tiny)
+        if not 1 < length < LONGEST_JUMP:
+            return None
+        return self._family.of_vector(x + 2 * length * step + length**2 * bend, second)
 
 
 def has_converged(lower_bounds: list[float], tol: float) -> bool:
@@ -162,7 +252,8 @@ def best_start(problem: Problem, starts: list[Parameters]) -> Parameters:
         return starts[0]
     small = problem.thinned(trial_rows(problem.sketch, len(starts[0].weights)))
     trials = [fit(small, start, tol=0.0, max_iter=TRIAL_ITERATIONS) for start in starts]
-    return max(trials, key=lambda trial: trial.lower_bounds[-1]).parameters
+    best: Parameters = max(trials, key=lambda trial: trial.lower_bounds[-1]).parameters
+    return best
 
 
 def trial_rows(sketch: Sketch, n_components: int) -> int:
@@ -180,9 +271,7 @@ def troubles(result: Fit, problem: Problem) -> Iterator[str]:
     parameters, n = result.parameters, problem.sketch.n_samples
     for k in np.flatnonzero(parameters.weights * n < EMPTY):
         yield f"component {k} has lost all its rows (weight {parameters.weights[k]:.3g}); lower n_components."
-    floor = problem.limits.floor
-    at_floor = (parameters.variances <= 2 * floor) & (problem.shared > 10 * floor)
-    for k in np.flatnonzero(np.atleast_2d(at_floor).any(axis=0)):
+    for k in np.flatnonzero(problem.family.collapsed(parameters, problem.limits, problem.shared)):
         yield (
             f"component {k} has collapsed: some of its variances fell to the smallest that is allowed. "
             "Raise reg_covar, keep more entries, or lower n_components."

@@ -181,7 +181,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
         family = FAMILIES[self.covariance_type]
         problem = em.Problem.of(family, sketch, weight, self.n_components, self.reg_covar)
-        start = self._warm_parameters(sketch) or em.best_start(problem, list(self._starts(problem)))
+        start = self._warm_parameters(sketch) or self._first_parameters(problem)
         result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=self._report())
         self._set_result(result, problem)
         self.labels_ = self.predict(sketch)
@@ -346,8 +346,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         validation.check_integer("n_samples", n_samples, least=1)
         rng = check_random_state(self.random_state)
         y = np.repeat(np.arange(len(self.weights_)), rng.multinomial(n_samples, self.weights_))
-        deviations = np.sqrt(self._family.diagonals(self._parameters))[y]
-        rotated = self._parameters.means.T[y] + deviations * rng.standard_normal(deviations.shape)
+        rotated = self._parameters.means.T[y] + self._family.deviations(self._parameters, y, rng)
         return self.sketcher_.rotation_.inverse(rotated), y
 
     def covariance(self, k: int) -> Array:
@@ -366,7 +365,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         validation.check_fitted(self, "weights_")
         validation.check_component(k, len(self.weights_))
         axes = self.sketcher_.rotation_.forward(np.eye(self.n_features_in_))
-        matrix: Array = (axes * self._family.diagonals(self._parameters)[k]) @ axes.T
+        matrix: Array = self._family.covariance(self._parameters, k, axes)
         return matrix
 
     def _check_parameters(self) -> None:
@@ -378,6 +377,14 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         validation.check_integer("n_init", self.n_init, least=1)
         validation.check_choice("init_params", self.init_params, INIT_PARAMS)
         validation.check_verbose(self.verbose)
+
+    def _first_parameters(self, problem: em.Problem) -> Any:
+        """Where EM starts: at the best of several starts, which a richer family takes from a simpler one's fit."""
+        seeding = problem.seeding
+        start = em.best_start(seeding, list(self._starts(seeding)))
+        if seeding is not problem and self.means_init is None:
+            start = em.fit(seeding, start, tol=self.tol, max_iter=self.max_iter).parameters
+        return problem.begin(start)
 
     def _starts(self, problem: em.Problem) -> Iterator[Parameters]:
         """Parameters to start from: one where the means are given, else `n_init`."""
@@ -437,7 +444,8 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.weights_ = parameters.weights
         self.means_ = rotation.inverse(parameters.means.T)
         self.variances_ = rotation.variances(self._family.diagonals(parameters))
-        self.rotated_variances_ = self._family.rotated_variances(parameters)
+        for name, value in self._family.attributes(parameters, rotation).items():
+            setattr(self, name, value)
 
     def _joint_log_densities(self, X: ArrayLike | Sketch) -> Iterator[Array]:
         """Log weight plus log density of rows under each component, a block of rows at a time."""

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sketchmix.families.family import Family, Limits
 from sketchmix.moments import Block, Moments, Parameters, add_up, log_density
+
+if TYPE_CHECKING:
+    from sketchmix.rotation import Rotation
+    from sketchmix.sketch import Sketch
 
 Array = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Limits:
-    """What keeps variances away from zero."""
-
-    reg_covar: float  # added to every variance
-    floor: Array  # the smallest variances allowed, shaped like a component's
-    support: float  # two rows: fewer say nothing about a spread
-
-
-class AxisAligned(ABC):
+class AxisAligned(Family[Parameters, Moments]):
     """A family of covariances under which the kept entries of a row are independent.
 
     A coordinate that no row of a component kept says nothing about that component there: its mean and variance
@@ -32,35 +27,44 @@ class AxisAligned(ABC):
     of all rows together.
     """
 
-    name: ClassVar[str]
-
     # -- shape --------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def shared_variances(self, variances: Array, n_components: int) -> Array:
-        """Variances (P,) of all rows as those of every component."""
+    @property
+    def seed(self) -> Self:
+        return self
+
+    def begin(
+        self,
+        seeded: Parameters,
+        sketch: Sketch,  # noqa: ARG002
+        sample_weight: Array | None,  # noqa: ARG002
+        limits: Limits,  # noqa: ARG002
+    ) -> Parameters:
+        return seeded
 
     @abstractmethod
     def rotated_variances(self, parameters: Parameters) -> Array:
         """Variances in the rotated frame, components first."""
 
-    @abstractmethod
-    def diagonals(self, parameters: Parameters) -> Array:
-        """The diagonal of each component's covariance in the rotated frame, (K, P)."""
+    def covariance(self, mixture: Parameters, k: int, axes: Array) -> Array:
+        matrix: Array = (axes * self.diagonals(mixture)[k]) @ axes.T
+        return matrix
 
-    @abstractmethod
-    def n_parameters(self, n_components: int, n_features: int) -> int:
-        """Free parameters of a mixture: what BIC and AIC count."""
+    def deviations(self, mixture: Parameters, y: Array, rng: np.random.RandomState) -> Array:
+        spread = np.sqrt(self.diagonals(mixture))[y]
+        deviations: Array = spread * rng.standard_normal(spread.shape)
+        return deviations
+
+    def attributes(self, mixture: Parameters, rotation: Rotation) -> dict[str, Array]:  # noqa: ARG002
+        return {"rotated_variances_": self.rotated_variances(mixture)}
 
     # -- densities and statistics -------------------------------------------------------------------------
 
-    def log_density(self, block: Block, parameters: Parameters) -> Array:
-        """Log weight plus log density of each row under each component, (n, K)."""
-        return log_density(block, parameters)
+    def log_density(self, block: Block, mixture: Parameters) -> Array:
+        return log_density(block, mixture)
 
-    def statistics(self, block: Block, parameters: Parameters, sample_weight: Array | None) -> Moments:
-        """The sums that a block contributes."""
-        return add_up(block, parameters, sample_weight)
+    def statistics(self, block: Block, mixture: Parameters, sample_weight: Array | None) -> Moments:
+        return add_up(block, mixture, sample_weight)
 
     # -- maximise -----------------------------------------------------------------------------------------
 
@@ -73,13 +77,16 @@ class AxisAligned(ABC):
         variances = self.spread(nearest, np.zeros_like(means), shared, limits.support)
         return Parameters(nearest.size / nearest.size.sum(), means, np.maximum(variances, limits.floor))
 
-    def maximise(self, moments: Moments, parameters: Parameters, limits: Limits) -> Parameters:
-        """The M-step: the parameters that make the statistics most likely."""
-        shift = mean_of(moments.first, moments.count, 0.0)
-        previous = parameters.variances - limits.reg_covar
-        variances = self.spread(moments, shift, previous, limits.support) + limits.reg_covar
-        weights = moments.size / moments.size.sum()
-        return Parameters(weights, parameters.means + shift, np.maximum(variances, limits.floor))
+    def maximise(self, statistics: Moments, mixture: Parameters, limits: Limits) -> Parameters:
+        shift = mean_of(statistics.first, statistics.count, 0.0)
+        previous = mixture.variances - limits.reg_covar
+        variances = self.spread(statistics, shift, previous, limits.support) + limits.reg_covar
+        weights = statistics.size / statistics.size.sum()
+        return Parameters(weights, mixture.means + shift, np.maximum(variances, limits.floor))
+
+    def collapsed(self, mixture: Parameters, limits: Limits, shared: Array) -> Array:
+        at_floor = (mixture.variances <= 2 * limits.floor) & (shared > 10 * limits.floor)
+        return np.asarray(np.atleast_2d(at_floor).any(axis=0))
 
 
 def mean_of(total: Array, count: Array, otherwise: Array | float) -> Array:

@@ -22,8 +22,8 @@ class Diagonal(AxisAligned):
     def rotated_variances(self, parameters: Parameters) -> Array:
         return np.ascontiguousarray(parameters.variances.T)
 
-    def diagonals(self, parameters: Parameters) -> Array:
-        return self.rotated_variances(parameters)
+    def diagonals(self, mixture: Parameters) -> Array:
+        return self.rotated_variances(mixture)
 
     def n_parameters(self, n_components: int, n_features: int) -> int:
         return n_components - 1 + 2 * n_components * n_features

@@ -19,8 +19,8 @@ class Spherical(AxisAligned):
     def rotated_variances(self, parameters: Parameters) -> Array:
         return parameters.variances.copy()
 
-    def diagonals(self, parameters: Parameters) -> Array:
-        return np.tile(parameters.variances[:, None], len(parameters.means))
+    def diagonals(self, mixture: Parameters) -> Array:
+        return np.tile(mixture.variances[:, None], len(mixture.means))
 
     def n_parameters(self, n_components: int, n_features: int) -> int:
         return n_components - 1 + n_components * (n_features + 1)

@@ -268,6 +268,84 @@ void log_density(Rows values, Rows indices, Array<double> log_weights, Array<dou
   kernel(task, n_threads);
 }
 
+LowRankGaussians low_rank_gaussians(const Array<double>& log_weights, const Array<double>& means,
+                                    const Array<double>& factors, const Array<double>& noise) {
+  LowRankGaussians g;
+  g.n_components = log_weights.size();
+  require(means.ndim() == 2 && means.shape(1) == g.n_components, "means must be n_features x n_components");
+  g.n_features = means.shape(0);
+  require(factors.ndim() == 3 && factors.shape(0) == g.n_components && factors.shape(1) == g.n_features &&
+              factors.shape(2) > 0,
+          "factors must be n_components x n_features x rank");
+  require(noise.size() == g.n_components, "noise must have one entry a component");
+  g.rank = factors.shape(2);
+  g.log_weights = log_weights.data();
+  g.means = means.data();
+  g.factors = factors.data();
+  g.noise = noise.data();
+  return g;
+}
+
+double low_rank_statistics(Rows values, Rows indices, std::optional<Array<double>> sample_weight,
+                           Array<double> log_weights, Array<double> means, Array<double> factors,
+                           Array<double> noise, bool double_precision, size_t n_shards, Output<double> size,
+                           Output<double> second, Output<double> cross, Output<double> energy) {
+  double log_likelihood = 0;
+  LowRankStatisticsTask task;
+  task.sketch = view(values, indices);
+  task.gaussians = low_rank_gaussians(log_weights, means, factors, noise);
+  task.double_precision = double_precision;
+  task.n_shards = n_shards;
+  if (sample_weight) {
+    require(sample_weight->size() == task.sketch.n_rows, "sample_weight must have one entry a row");
+    task.sample_weight = sample_weight->data();
+  }
+  const LowRankGaussians& g = task.gaussians;
+  require(n_shards > 0 && size.size() == g.n_components && energy.size() == g.n_components &&
+              second.size() == means.size() * g.triangle() && cross.size() == means.size() * g.extended(),
+          "the sums must be shaped like the parameters");
+  task.moments = {&log_likelihood, size.data(), second.data(), cross.data(), energy.data()};
+  const int n_threads = threads_for(n_shards);
+  {
+    nb::gil_scoped_release release;
+    kernels.low_rank_statistics(task, n_threads);
+  }
+  return log_likelihood;
+}
+
+void low_rank_posterior(Rows values, Rows indices, Array<double> log_weights, Array<double> means,
+                        Array<double> factors, Array<double> noise, bool double_precision,
+                        Output<double> log_density, std::optional<Output<double>> latent) {
+  LowRankPosteriorTask task;
+  task.sketch = view(values, indices);
+  task.gaussians = low_rank_gaussians(log_weights, means, factors, noise);
+  task.double_precision = double_precision;
+  const size_t n = task.sketch.n_rows * task.gaussians.n_components;
+  require(log_density.size() == n && (!latent || latent->size() == n * task.gaussians.rank),
+          "out must have one entry for each row and component");
+  task.log_density = log_density.data();
+  if (latent) task.latent = latent->data();
+  const int n_threads = threads_for(task.sketch.n_rows / 256);
+  nb::gil_scoped_release release;
+  kernels.low_rank_posterior(task, n_threads);
+}
+
+void solve_each(Array<double> matrices, Array<double> right_sides, Output<double> solutions) {
+  require(right_sides.ndim() == 2 && solutions.size() == right_sides.size(),
+          "right sides and solutions must be n_systems x n_unknowns");
+  SolveTask task;
+  task.n_systems = right_sides.shape(0);
+  task.n_unknowns = right_sides.shape(1);
+  require(matrices.size() == task.n_systems * (task.n_unknowns * (task.n_unknowns + 1) / 2),
+          "matrices must be n_systems packed triangles");
+  task.matrices = matrices.data();
+  task.right_sides = right_sides.data();
+  task.solutions = solutions.data();
+  const int n_threads = threads_for(task.n_systems / 256);
+  nb::gil_scoped_release release;
+  kernels.solve_each(task, n_threads);
+}
+
 }  // namespace
 }  // namespace sketchmix
 
@@ -290,4 +368,13 @@ NB_MODULE(_core, m) {
         "Add one pass of EM to the given sums; returns the log-likelihood.");
   m.def("log_density", &log_density, "values"_a, "indices"_a, "log_weights"_a, "means"_a, "variances"_a,
         "double_precision"_a, "out"_a, "Log weight plus log density of every row under every component.");
+  m.def("low_rank_statistics", &low_rank_statistics, "values"_a, "indices"_a, "sample_weight"_a.none(),
+        "log_weights"_a, "means"_a, "factors"_a, "noise"_a, "double_precision"_a, "n_shards"_a, "size"_a,
+        "second"_a, "cross"_a, "energy"_a,
+        "Add one pass of EM for low-rank covariances; returns the log-likelihood.");
+  m.def("low_rank_posterior", &low_rank_posterior, "values"_a, "indices"_a, "log_weights"_a, "means"_a,
+        "factors"_a, "noise"_a, "double_precision"_a, "log_density"_a, "latent"_a.none(),
+        "Log weight plus log density, and the expected coordinates, of every row in every component.");
+  m.def("solve_each", &solve_each, "matrices"_a, "right_sides"_a, "solutions"_a,
+        "Solve symmetric positive semi-definite systems, lower triangles packed row by row.");
 }

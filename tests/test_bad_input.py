@@ -473,7 +473,7 @@ def test_a_failed_fit_is_no_fit() -> None:
 def test_warm_start_goes_on_from_a_fit_of_the_same_kind_only(sketch: sm.Sketch) -> None:
     mixture = small_mixture(warm_start=True).fit(sketch)
     mixture.set_params(n_components=3)
-    with pytest.raises(ValueError, match=r"n_components=2 .* now 3 .* warm_start=False"):
+    with pytest.raises(ValueError, match=r"n_components=2, .* now it is n_components=3, .* warm_start=False"):
         mixture.fit(sketch)
     mixture.set_params(n_components=2, covariance_type="spherical")
     with pytest.raises(ValueError, match=r"'diag'.* now .*'spherical'; set warm_start=False"):

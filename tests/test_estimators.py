@@ -42,6 +42,7 @@ def rows(n: int = 60, p: int = 8) -> Array:
     [
         GaussianMixture(n_components=4),
         GaussianMixture(n_components=4, covariance_type="spherical"),
+        GaussianMixture(n_components=4, covariance_type="low_rank", rank=1),
         KMeans(),
         KMeans(n_clusters=2, init="random"),
     ]
@@ -114,7 +115,14 @@ def some_parameters(kind: type[Any]) -> dict[str, Any]:
     """A value for every parameter, none of them what a fit would store."""
     everyone = {"sketch_size": 0.5, "transform": "auto", "n_shared": 1, "dtype": "float64", "random_state": 3}
     if kind is GaussianMixture:
-        own = {"n_components": 2, "covariance_type": "spherical", "tol": 1, "reg_covar": 1, "max_iter": 50}
+        own = {
+            "n_components": 2,
+            "covariance_type": "spherical",
+            "rank": 3,
+            "tol": 1,
+            "reg_covar": 1,
+            "max_iter": 50,
+        }
         start = {"n_init": 2, "init_params": "random_from_data", "weights_init": [0.5, 0.5], "means_init": None}
         return {**everyone, **own, **start, "warm_start": False, "verbose": False}
     if kind is KMeans:

@@ -103,6 +103,56 @@ struct DensityTask {
   double* log_density = nullptr;  // n_rows x K: log weight + log density + sketch_size log(2 pi) / 2
 };
 
+// K Gaussians with covariances W W^T + s I in the rotated frame.
+struct LowRankGaussians {
+  size_t n_features = 0;
+  size_t n_components = 0;
+  size_t rank = 0;
+  const double* log_weights = nullptr;  // K
+  const double* means = nullptr;        // P x K
+  const double* factors = nullptr;      // K x P x rank: W
+  const double* noise = nullptr;        // K: s
+
+  // z~ = (z, 1) for the coordinates z of a row in a component, and the lower triangle of z~ z~^T.
+  size_t extended() const { return rank + 1; }
+  size_t triangle() const { return (rank + 1) * (rank + 2) / 2; }
+};
+
+// Sums over rows, in float64 and around the given means, with E over z given the row and the component.
+struct LowRankMoments {
+  double* log_likelihood = nullptr;
+  double* size = nullptr;    // K: sum of r
+  double* second = nullptr;  // K x P x triangle: sum of r E[z~ z~^T] over the rows that keep p
+  double* cross = nullptr;   // K x P x extended: sum of r (x_p - mean_p) E[z~]
+  double* energy = nullptr;  // K: sum of r |(x - mean)_R|^2
+};
+
+struct LowRankStatisticsTask {
+  SketchView sketch;
+  const double* sample_weight = nullptr;  // n_rows, or null
+  LowRankGaussians gaussians;
+  bool double_precision = false;
+  size_t n_shards = 1;
+  LowRankMoments moments;
+};
+
+struct LowRankPosteriorTask {
+  SketchView sketch;
+  LowRankGaussians gaussians;
+  bool double_precision = false;
+  double* log_density = nullptr;  // n_rows x K
+  double* latent = nullptr;       // n_rows x K x rank: E[z], or null where nobody asks
+};
+
+// Systems A theta = c with symmetric positive semi-definite A, lower triangles packed row by row.
+struct SolveTask {
+  size_t n_systems = 0;
+  size_t n_unknowns = 0;
+  const double* matrices = nullptr;     // n_systems x n_unknowns (n_unknowns + 1) / 2
+  const double* right_sides = nullptr;  // n_systems x n_unknowns
+  double* solutions = nullptr;          // n_systems x n_unknowns
+};
+
 struct Kernels {
   const char* level;
   void (*sketch_float)(const SketchTask<float>&, int n_threads);
@@ -111,6 +161,9 @@ struct Kernels {
   void (*spherical_statistics)(const StatisticsTask&, int n_threads);
   void (*diagonal_log_density)(const DensityTask&, int n_threads);
   void (*spherical_log_density)(const DensityTask&, int n_threads);
+  void (*low_rank_statistics)(const LowRankStatisticsTask&, int n_threads);
+  void (*low_rank_posterior)(const LowRankPosteriorTask&, int n_threads);
+  void (*solve_each)(const SolveTask&, int n_threads);
 };
 
 namespace baseline {

@@ -13,6 +13,9 @@ void diagonal_statistics(const StatisticsTask& task, int n_threads);
 void spherical_statistics(const StatisticsTask& task, int n_threads);
 void diagonal_log_density(const DensityTask& task, int n_threads);
 void spherical_log_density(const DensityTask& task, int n_threads);
+void low_rank_statistics(const LowRankStatisticsTask& task, int n_threads);
+void low_rank_posterior(const LowRankPosteriorTask& task, int n_threads);
+void solve_each(const SolveTask& task, int n_threads);
 
 const Kernels kernels = {
     SKETCHMIX_NAME(SKETCHMIX_LEVEL),
@@ -22,6 +25,9 @@ const Kernels kernels = {
     spherical_statistics,
     diagonal_log_density,
     spherical_log_density,
+    low_rank_statistics,
+    low_rank_posterior,
+    solve_each,
 };
 
 }  // namespace sketchmix::SKETCHMIX_LEVEL

@@ -116,4 +116,34 @@ SKETCHMIX_INLINE Vec<T, L> exp_nonpositive(Vec<T, L> x) {
   return x > smallest ? load<Vec<T, L>>(&scaled) : Vec<T, L>{};
 }
 
+// log(x) for normal x > 0. x = m 2^e with m in [sqrt(1/2), sqrt(2)), and log m = 2 artanh(f), f = (m - 1) / (m +
+// 1), by its series, whose remainder is below the last bit.
+template <class T, int L>
+SKETCHMIX_INLINE Vec<T, L> log_positive(Vec<T, L> x) {
+  using Bits = typename BitsOf<T>::type;
+  constexpr bool single = sizeof(T) == 4;
+  constexpr int mantissa = single ? 23 : 52;
+  constexpr Bits sqrt_half = single ? Bits{0x3f3504f3} : static_cast<Bits>(0x3fe6a09e667f3bcd);
+  constexpr T log_2 = T(0.69314718055994530942);
+  constexpr int n_terms = single ? 6 : 12;
+
+  const Vec<Bits, L> above = load<Vec<Bits, L>>(&x) - sqrt_half;
+  const Vec<Bits, L> exponent = above >> mantissa;
+  const Vec<Bits, L> scaled = load<Vec<Bits, L>>(&x) - (exponent << mantissa);
+  const Vec<T, L> m = load<Vec<T, L>>(&scaled);
+  const Vec<T, L> f = (m - T(1)) / (m + T(1)), square = f * f;
+  Vec<T, L> series = splat<T, L>(T(1) / T(2 * n_terms + 1));
+#pragma GCC unroll 16
+  for (int i = n_terms - 1; i >= 0; --i) series = series * square + T(1) / T(2 * i + 1);
+  return __builtin_convertvector(exponent, Vec<T, L>) * log_2 + (f + f) * series;
+}
+
+template <class T, int L>
+SKETCHMIX_INLINE Vec<T, L> square_root(Vec<T, L> x) {
+  T lanes[L];
+  store(lanes, x);
+  for (int i = 0; i < L; ++i) lanes[i] = __builtin_sqrt(lanes[i]);
+  return load<Vec<T, L>>(lanes);
+}
+
 }  // namespace sketchmix::SKETCHMIX_LEVEL

@@ -58,3 +58,30 @@ def log_density(
     double_precision: bool,
     out: NDArray[Any],
 ) -> None: ...
+def low_rank_statistics(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    sample_weight: NDArray[Any] | None,
+    log_weights: NDArray[Any],
+    means: NDArray[Any],
+    factors: NDArray[Any],
+    noise: NDArray[Any],
+    double_precision: bool,
+    n_shards: int,
+    size: NDArray[Any],
+    second: NDArray[Any],
+    cross: NDArray[Any],
+    energy: NDArray[Any],
+) -> float: ...
+def low_rank_posterior(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    log_weights: NDArray[Any],
+    means: NDArray[Any],
+    factors: NDArray[Any],
+    noise: NDArray[Any],
+    double_precision: bool,
+    log_density: NDArray[Any],
+    latent: NDArray[Any] | None,
+) -> None: ...
+def solve_each(matrices: NDArray[Any], right_sides: NDArray[Any], solutions: NDArray[Any]) -> None: ...

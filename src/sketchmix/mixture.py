@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any, Self
 
 import numpy as np
@@ -15,9 +18,10 @@ from sklearn.utils import ClassifierTags, check_random_state
 
 from sketchmix import em, validation
 from sketchmix.base import SketchEstimator, one_blas_thread
-from sketchmix.families import FAMILIES
-from sketchmix.moments import Moments, Parameters, dense_block
+from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
+from sketchmix.moments import Parameters, dense_block
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch, Sketcher
 from sketchmix.sources import Rows
@@ -25,6 +29,7 @@ from sketchmix.sources import Rows
 Array = NDArray[Any]
 
 INIT_PARAMS = ("k-means++", "random_from_data")
+FAMILY_ATTRIBUTES = {"rotated_variances_", "factors_", "noise_variances_"}
 
 
 class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # type: ignore[misc]
@@ -37,8 +42,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     ----------
     n_components : int, default=1
         Number of Gaussians.
-    covariance_type : {"diag", "spherical"}, default="diag"
-        One variance for each component and rotated coordinate, or one for each component.
+    covariance_type : {"diag", "spherical", "low_rank"}, default="diag"
+        One variance for each component and rotated coordinate, one for each component, or `rank` directions in
+        which a component spreads, and one variance in all others.
+    rank : int or "auto", default=10
+        How many directions, for ``covariance_type="low_rank"``. "auto" takes the number at which a fifth of the
+        rows, left out of a short fit, is most likely.
     sketch_size : int, float or "auto", default="auto"
         Entries kept of each row; see :class:`Sketcher`.
     transform : {"auto", "hadamard", "dct", "fourier", "none"}, default="auto"
@@ -77,7 +86,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     variances_ : ndarray of shape (n_components, n_features)
         Variances of the features (the diagonals of the covariances), in the user's space.
     rotated_variances_ : ndarray of shape (n_components, n_rotated) or (n_components,)
-        The variances as the model has them: in the rotated frame.
+        The variances as a diagonal or spherical model has them: in the rotated frame.
+    factors_ : ndarray of shape (n_components, n_features, rank)
+        Of a low-rank model: the directions, in the user's space, each as long as its standard deviation beyond
+        the noise's; the longest first.
+    noise_variances_ : ndarray of shape (n_components,)
+        Of a low-rank model: the variance in all other directions.
     labels_ : ndarray of shape (n_samples,)
         The most likely component of each row that was fitted, from its kept entries.
     converged_ : bool
@@ -125,6 +139,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         n_components: int = 1,
         *,
         covariance_type: str = "diag",
+        rank: int | str = 10,
         sketch_size: int | float | str = "auto",
         transform: str = "auto",
         n_shared: int = 0,
@@ -142,6 +157,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     ) -> None:
         self.n_components = n_components
         self.covariance_type = covariance_type
+        self.rank = rank
         self.sketch_size = sketch_size
         self.transform = transform
         self.n_shared = n_shared
@@ -179,9 +195,9 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         sketch = self._sketch_of(X, self._warm_sketcher())
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
         weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        family = FAMILIES[self.covariance_type]
-        problem = em.Problem.of(family, sketch, weight, self.n_components, self.reg_covar)
-        start = self._warm_parameters(sketch) or self._first_parameters(problem)
+        problem = em.Problem.of(self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar)
+        warm = self._warm_parameters(sketch, problem.family)
+        problem, start = (problem, warm) if warm else self._first_parameters(problem)
         result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=self._report())
         self._set_result(result, problem)
         self.labels_ = self.predict(sketch)
@@ -224,12 +240,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         validation.check_fitted(self, "weights_")
         labels: list[Array] = []
-        total = Moments.of_nothing(self._parameters)
+        parts: list[Statistics] = []
         for rotated in self._rotated(Rows(self, X, reset=False)):
             block = dense_block(rotated)
-            total += self._family.statistics(block, self._parameters, None)
+            parts = [reduce(add, [*parts, self._family.statistics(block, self._parameters, None)])]
             labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
-        self._set_parameters(self._family.maximise(total, self._parameters, self._limits))
+        self._set_parameters(self._family.maximise(parts[0], self._parameters, self._limits))
         self.labels_ = np.concatenate(labels)
         return self
 
@@ -349,6 +365,46 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         rotated = self._parameters.means.T[y] + self._family.deviations(self._parameters, y, rng)
         return self.sketcher_.rotation_.inverse(rotated), y
 
+    def latent(self, X: ArrayLike | Sketch) -> Array:
+        """The expected coordinates of rows along the factors of their most likely component.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, rank)
+            Coordinates, of which those of a component have mean 0 and variance 1.
+        """
+        parts = []
+        for joint, latent in self._posteriors(X):
+            parts.append(latent[np.arange(len(latent)), joint.argmax(axis=1)])
+        return np.concatenate(parts)
+
+    def reconstruct(self, X: ArrayLike | Sketch) -> Array:
+        """Rows without their noise, in all features: what the model expects, given the entries that it sees.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Rows in the user's space.
+        """
+        parts = []
+        for joint, latent in self._posteriors(X):
+            r = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+            rotated = r @ self._parameters.means.T
+            for k, factors in enumerate(self._parameters.factors):
+                rotated += (r[:, k : k + 1] * latent[:, k]) @ factors.T
+            parts.append(self.sketcher_.rotation_.inverse(rotated))
+        return np.concatenate(parts)
+
     def covariance(self, k: int) -> Array:
         """The covariance matrix of a component, in the user's space.
 
@@ -370,7 +426,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
 
     def _check_parameters(self) -> None:
         validation.check_integer("n_components", self.n_components, least=1)
-        validation.check_choice("covariance_type", self.covariance_type, FAMILIES)
+        validation.check_choice("covariance_type", self.covariance_type, COVARIANCE_TYPES)
         validation.check_real("tol", self.tol)
         validation.check_real("reg_covar", self.reg_covar)
         validation.check_integer("max_iter", self.max_iter, least=1)
@@ -378,13 +434,20 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         validation.check_choice("init_params", self.init_params, INIT_PARAMS)
         validation.check_verbose(self.verbose)
 
-    def _first_parameters(self, problem: em.Problem) -> Any:
+    def _wanted_family(self, sketch: Sketch) -> Family[Any, Any]:
+        if self.covariance_type == LowRank.name:
+            validation.check_rank(self.rank, sketch.n_features)
+        return family_of(self.covariance_type, 1 if isinstance(self.rank, str) else self.rank)
+
+    def _first_parameters(self, problem: em.Problem) -> tuple[em.Problem, Any]:
         """Where EM starts: at the best of several starts, which a richer family takes from a simpler one's fit."""
         seeding = problem.seeding
         start = em.best_start(seeding, list(self._starts(seeding)))
         if seeding is not problem and self.means_init is None:
             start = em.fit(seeding, start, tol=self.tol, max_iter=self.max_iter).parameters
-        return problem.begin(start)
+        if self.covariance_type == LowRank.name and self.rank == "auto":
+            problem = replace(problem, family=LowRank(best_rank(problem, start)))
+        return problem, problem.begin(start)
 
     def _starts(self, problem: em.Problem) -> Iterator[Parameters]:
         """Parameters to start from: one where the means are given, else `n_init`."""
@@ -413,14 +476,16 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """The sketcher of the last fit, if this fit is to go on from it."""
         return self.sketcher_ if self.warm_start and hasattr(self, "weights_") else None
 
-    def _warm_parameters(self, sketch: Sketch) -> Parameters | None:
+    def _warm_parameters(self, sketch: Sketch, family: Family[Any, Any]) -> Any:
         """The solution of the last fit, if this fit is to go on from it."""
         if not (self.warm_start and hasattr(self, "weights_")):
             return None
         validation.check_same_frame(sketch, self.sketcher_)
-        validation.check_warm_start(
-            (self.n_components, self.covariance_type), (len(self.weights_), self._family.name)
-        )
+        wanted = {"n_components": self.n_components, "covariance_type": family.name}
+        fitted = {"n_components": len(self.weights_), "covariance_type": self._family.name}
+        if isinstance(family, LowRank) and isinstance(self._family, LowRank):
+            wanted["rank"], fitted["rank"] = self.rank, self._family.rank
+        validation.check_warm_start(wanted, fitted)
         return self._parameters
 
     def _report(self) -> Any:
@@ -429,6 +494,8 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         return lambda n, bound: print(f"iteration {n}: log-likelihood of a row {bound:.6f}")
 
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
+        for name in set(vars(self)) & FAMILY_ATTRIBUTES:
+            delattr(self, name)  # of an earlier fit of another family
         self.sketcher_, self._family, self._limits = problem.sketch.sketcher, problem.family, problem.limits
         self._set_parameters(result.parameters)
         self.converged_ = result.converged
@@ -438,12 +505,13 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         for trouble in em.troubles(result, problem):
             warnings.warn(trouble, ConvergenceWarning, stacklevel=3)
 
-    def _set_parameters(self, parameters: Parameters) -> None:
+    def _set_parameters(self, parameters: Any) -> None:
         rotation = self.sketcher_.rotation_
+        parameters = self._family.canonical(parameters)
         self._parameters = parameters
         self.weights_ = parameters.weights
         self.means_ = rotation.inverse(parameters.means.T)
-        self.variances_ = rotation.variances(self._family.diagonals(parameters))
+        self.variances_ = self._family.variances(parameters, rotation)
         for name, value in self._family.attributes(parameters, rotation).items():
             setattr(self, name, value)
 
@@ -452,6 +520,13 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         validation.check_fitted(self, "weights_")
         for block in self._blocks(X):
             yield self._family.log_density(block, self._parameters)
+
+    def _posteriors(self, X: ArrayLike | Sketch) -> Iterator[tuple[Array, Array]]:
+        """Joint log densities, and coordinates in each component, a block of rows at a time."""
+        validation.check_fitted(self, "weights_")
+        family = validation.check_low_rank(self._family)
+        for block in self._blocks(X):
+            yield family.posterior(block, self._parameters)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -60,8 +60,8 @@ class Parameters:
 
     @property
     def log_weights(self) -> Array:
-        """Logarithms of the weights, finite for a component that lost all its rows."""
-        return np.log(np.maximum(self.weights, np.finfo(float).tiny))
+        """Logarithms of the weights."""
+        return log_of_weights(self.weights)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def add_up(
         parameters.means,
         parameters.variances,
         hard,
-        exact or in_double(block, parameters),
+        exact or in_double(block, parameters.means, parameters.variances),
         n_shards(n, q, p),
         sums.size,
         sums.count,
@@ -145,7 +145,7 @@ def scaled_log_density(block: Block, parameters: Parameters) -> Array:
         parameters.log_weights,
         parameters.means,
         parameters.variances,
-        in_double(block, parameters),
+        in_double(block, parameters.means, parameters.variances),
         out,
     )
     return out
@@ -163,13 +163,19 @@ def sums_by_coordinate(block: Block, n_rotated: int, sample_weight: Array | None
     return moments.count[:, 0], moments.first[:, 0]
 
 
-def in_double(block: Block, parameters: Parameters) -> bool:
+def in_double(block: Block, means: Array, variances: Array) -> bool:
     """Whether the kernels compute in float64: for such values, where it is free, and where float32 has no room."""
-    if block.values.dtype == np.float64 or block.values.size * len(parameters.weights) <= SMALL_PROBLEM:
+    if block.values.dtype == np.float64 or block.values.size * means.shape[1] <= SMALL_PROBLEM:
         return True
-    largest = max(block.largest, largest_magnitude(parameters.means))
-    energy = block.values.shape[1] * largest**2 / min(1.0, float(parameters.variances.min()))
+    largest = max(block.largest, largest_magnitude(means))
+    energy = block.values.shape[1] * largest**2 / min(1.0, float(variances.min()))
     return not (largest >= SMALLEST_IN_FLOAT32 and energy <= LARGEST_IN_FLOAT32)
+
+
+def log_of_weights(weights: Array) -> Array:
+    """Logarithms, finite for a component that lost all its rows."""
+    logarithms: Array = np.log(np.maximum(weights, np.finfo(float).tiny))
+    return logarithms
 
 
 def n_shards(n_rows: int, sketch_size: int, n_rotated: int) -> int:

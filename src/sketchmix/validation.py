@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from sklearn.utils import assert_all_finite, check_array
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from sketchmix.families import Family, LowRank
     from sketchmix.sketch import Sketch, Sketcher
 
 Array = NDArray[Any]
@@ -279,12 +280,29 @@ def check_component(k: object, n_components: int) -> None:
         raise ValueError(f"k={k}, but the components are numbered 0 to {n_components - 1}.")
 
 
-def check_warm_start(wanted: tuple[int, str], fitted: tuple[int, str]) -> None:
+def check_rank(rank: object, n_features: int) -> None:
+    """The rank of low-rank covariances: less than the number of features, or chosen by the data."""
+    if isinstance(rank, str):
+        check_choice("rank", rank, ["auto"])
+    elif check_integer("rank", rank, least=1) >= n_features:
+        raise ValueError(f"rank={rank} must be less than n_features={n_features}; lower it, or take 'full'.")
+
+
+def check_low_rank(family: Family[Any, Any]) -> LowRank:
+    """What only mixtures of low-rank covariances have."""
+    if family.name != "low_rank":
+        raise ValueError(
+            f"only covariance_type='low_rank' has latent coordinates; this model has {family.name!r}."
+        )
+    return cast("LowRank", family)
+
+
+def check_warm_start(wanted: dict[str, object], fitted: dict[str, object]) -> None:
     """A fit can go on from a model of its own kind only."""
     if wanted != fitted:
+        was, now = (", ".join(f"{name}={value!r}" for name, value in kind.items()) for kind in (fitted, wanted))
         raise ValueError(
-            f"warm_start goes on from a fit with n_components={fitted[0]} and covariance_type={fitted[1]!r}, "
-            f"but they are now {wanted[0]} and {wanted[1]!r}; set warm_start=False to fit anew."
+            f"warm_start goes on from a fit with {was}, but now it is {now}; set warm_start=False to fit anew."
         )
 
 

@@ -5,19 +5,30 @@ from typing import Any
 from sketchmix.families.axis_aligned import AxisAligned
 from sketchmix.families.diagonal import Diagonal
 from sketchmix.families.family import Family, Limits, Mixture, Statistics
+from sketchmix.families.low_rank import LowRank
 from sketchmix.families.spherical import Spherical
 
 AXIS_ALIGNED: dict[str, AxisAligned] = {family.name: family for family in (Diagonal(), Spherical())}
 FAMILIES: dict[str, Family[Any, Any]] = {**AXIS_ALIGNED}
+COVARIANCE_TYPES = (*FAMILIES, LowRank.name)
+
+
+def family_of(covariance_type: str, rank: int) -> Family[Any, Any]:
+    """The family of a name; `rank` is that of low-rank covariances."""
+    return LowRank(rank) if covariance_type == LowRank.name else FAMILIES[covariance_type]
+
 
 __all__ = [
     "AXIS_ALIGNED",
+    "COVARIANCE_TYPES",
     "FAMILIES",
     "AxisAligned",
     "Diagonal",
     "Family",
     "Limits",
+    "LowRank",
     "Mixture",
     "Spherical",
     "Statistics",
+    "family_of",
 ]

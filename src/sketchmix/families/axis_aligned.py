@@ -46,6 +46,13 @@ class AxisAligned(Family[Parameters, Moments]):
     def rotated_variances(self, parameters: Parameters) -> Array:
         """Variances in the rotated frame, components first."""
 
+    @abstractmethod
+    def diagonals(self, mixture: Parameters) -> Array:
+        """The diagonal of each component's covariance in the rotated frame, (K, P)."""
+
+    def variances(self, mixture: Parameters, rotation: Rotation) -> Array:
+        return rotation.variances(self.diagonals(mixture))
+
     def covariance(self, mixture: Parameters, k: int, axes: Array) -> Array:
         matrix: Array = (axes * self.diagonals(mixture)[k]) @ axes.T
         return matrix

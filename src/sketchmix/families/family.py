@@ -80,8 +80,8 @@ class Family(ABC, Generic[M, S]):
         """Variances (P,) of all rows together, in the shape that the floor of variances has."""
 
     @abstractmethod
-    def diagonals(self, mixture: M) -> Array:
-        """The diagonal of each component's covariance in the rotated frame, (K, P)."""
+    def variances(self, mixture: M, rotation: Rotation) -> Array:
+        """The variances of the features, in the user's space, (K, n_features)."""
 
     @abstractmethod
     def covariance(self, mixture: M, k: int, axes: Array) -> Array:
@@ -90,6 +90,10 @@ class Family(ABC, Generic[M, S]):
     @abstractmethod
     def deviations(self, mixture: M, y: Array, rng: np.random.RandomState) -> Array:
         """Draw for each component in `y` a deviation from its mean, in the rotated frame."""
+
+    def canonical(self, mixture: M) -> M:
+        """The same mixture in a form that does not depend on how the fit came to it."""
+        return mixture
 
     @abstractmethod
     def attributes(self, mixture: M, rotation: Rotation) -> dict[str, Array]:

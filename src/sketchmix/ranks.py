@@ -1,0 +1,46 @@
+"""``rank="auto"``: how many factors rows that were left out speak for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import logsumexp
+
+from sketchmix import em
+from sketchmix.families import LowRank, Mixture
+from sketchmix.moments import Parameters
+
+# Ranks to try, each about 1.4 times the one before; the first that is worse than the one before ends the search.
+RANKS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128)
+# Every so many rows one is left out of the fits, and asked afterwards.
+LEFT_OUT = 5
+MAX_ITER = 20
+TOL = 1e-2
+
+
+def best_rank(problem: em.Problem, seeded: Parameters) -> int:
+    """The rank at which the rows left out of a fit are most likely."""
+    asked = np.arange(problem.sketch.n_samples) % LEFT_OUT == 0
+    rest, held_out = part(problem, ~asked), part(problem, asked)
+    best, highest = 1, -np.inf
+    for rank in (rank for rank in RANKS if rank < problem.sketch.n_features):
+        trial = replace(rest, family=LowRank(rank))
+        fitted = em.fit(trial, trial.begin(seeded), tol=TOL, max_iter=MAX_ITER).parameters
+        score = score_of(replace(held_out, family=LowRank(rank)), fitted)
+        if score <= highest:
+            break
+        best, highest = rank, score
+    return best
+
+
+def part(problem: em.Problem, rows: em.Array) -> em.Problem:
+    """The same problem on some of its rows."""
+    weight = None if problem.sample_weight is None else problem.sample_weight[rows]
+    return replace(problem, sketch=problem.sketch[rows], sample_weight=weight)
+
+
+def score_of(problem: em.Problem, parameters: Mixture) -> float:
+    """The log-likelihood of the rows."""
+    of_rows = logsumexp(problem.family.log_density(problem.sketch.block, parameters), axis=1)
+    return float(of_rows.sum() if problem.sample_weight is None else problem.sample_weight @ of_rows)

@@ -649,6 +649,7 @@ TAMPERED_CALLS = [
     "sketch.mean()",
     "sketch.mean(return_std=True)",
     "sketch.variance()",
+    "sketch.covariance()",
     "sketch.to_csr()",
     "sketch[:4].mean()",
     "mixture.fit(sm.concatenate([sketch, sketch]))",

@@ -223,6 +223,16 @@ def check_pairs(sketch: Sketch) -> None:
         )
 
 
+def check_pairs_of_every_kind(sketch: Sketch) -> None:
+    """What the covariance needs: every two features kept together now and then, whether rows are mixed or not."""
+    free = sketch.sketch_size - len(sketch.sketcher.shared_indices_)
+    if not has_pairs(sketch):
+        raise ValueError(
+            "the covariance needs at least 2 entries of each row beyond the shared ones; "
+            f"this sketch keeps {free}. Sketch with a larger sketch_size, or a smaller n_shared."
+        )
+
+
 def check_positions(rows: object) -> Array:
     """Which rows of a sketch: a mask, or positions."""
     which = np.asarray(rows)

@@ -447,6 +447,7 @@ def test_sample_weight(sketch: sm.Sketch, k_means: sm.KMeans, weight: Any, words
         lambda X: sm.GaussianMixture().score(X),
         lambda X: sm.GaussianMixture().bic(X),
         lambda X: sm.GaussianMixture().aic(X),
+        lambda X: sm.GaussianMixture().icl(X),
         lambda X: sm.GaussianMixture().refine(X),
         lambda X: sm.GaussianMixture().sample(3),
         lambda X: sm.GaussianMixture().covariance(0),

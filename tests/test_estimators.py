@@ -161,7 +161,7 @@ def test_a_model_of_a_sketch_knows_the_names(kind: type[Any]) -> None:
 @FITTED
 def test_before_the_fit(kind: type[Any]) -> None:
     methods = ["predict", "score", "refine"]
-    methods += ["transform"] if kind is KMeans else ["predict_proba", "score_samples", "bic", "aic"]
+    methods += ["transform"] if kind is KMeans else ["predict_proba", "score_samples", "bic", "aic", "icl"]
     for name in methods:
         with pytest.raises(NotFittedError, match=f"This {kind.__name__} instance is not fitted yet"):
             getattr(kind(), name)(rows())

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.special import logsumexp
+from scipy.special import entr, logsumexp
 from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
@@ -261,8 +261,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         ndarray of shape (n_samples, n_components)
             Responsibilities.
         """
-        joints = self._joint_log_densities(X)
-        return np.concatenate([np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) for joint in joints])
+        return np.concatenate([responsibilities(joint) for joint in self._joint_log_densities(X)])
 
     def score_samples(self, X: ArrayLike | Sketch) -> Array:
         """The log-likelihood of each row.
@@ -326,6 +325,26 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
             AIC.
         """
         return float(-2 * self.score_samples(X).sum() + 2 * self._n_parameters())
+
+    def icl(self, X: ArrayLike | Sketch) -> float:
+        """The integrated completed likelihood criterion on the rows; lower is better.
+
+        BIC plus twice the entropy of the responsibilities (Biernacki, Celeux and Govaert, 2000): it counts the
+        clusters that can be told apart, where BIC counts the Gaussians that it takes to describe the rows. Rows of
+        a sketch are told apart by their kept entries alone: there, it asks for clearer clusters.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        float
+            ICL.
+        """
+        entropy = sum(entr(responsibilities(joint)).sum() for joint in self._joint_log_densities(X))
+        return self.bic(X) + 2 * float(entropy)
 
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
         """Draw rows from the mixture.
@@ -462,3 +481,9 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
 
     def _n_parameters(self) -> int:
         return self._family.n_parameters(len(self.weights_), self.n_features_in_)
+
+
+def responsibilities(joint: Array) -> Array:
+    """The probability of each component given each row, of log weights plus log densities, (n, K)."""
+    shares: Array = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+    return shares

@@ -78,6 +78,33 @@ def mixing_matrix(transform: str, n: int) -> Array:
     return np.kron(hadamard_matrix(n // odd), cosine_matrix(odd))
 
 
+# -- the covariance of a sketch ---------------------------------------------------------------------------
+
+
+def covariance(
+    values: Array, indices: NDArray[np.integer], shared: list[int], centre: Array, frame: Array
+) -> Array:
+    """Unbiased over the draw of the kept entries: each product is divided by how probable it was to be seen.
+
+    `frame` is H D, (n_rotated, n_features); `centre` is in the rotated frame.
+    """
+    n, q = values.shape
+    free, kept = len(frame) - len(shared), q - len(shared)
+
+    def probability(entries: set[int]) -> float:
+        drawn = len(entries - set(shared))
+        return float(np.prod([(kept - i) / (free - i) for i in range(drawn)]))
+
+    same_row, rows = np.zeros((len(frame), len(frame))), np.zeros((n, len(frame)))
+    for i in range(n):
+        for x, p in zip(values[i], indices[i].tolist(), strict=True):
+            rows[i, p] = (x - centre[p]) / probability({p})
+            for y, other in zip(values[i], indices[i].tolist(), strict=True):
+                same_row[p, other] += (x - centre[p]) * (y - centre[other]) / probability({p, other})
+    of_different_rows = sum(np.outer(rows[i], rows[j]) for i in range(n) for j in range(n) if i != j)
+    return frame.T @ (same_row / n - (same_row + of_different_rows) / n**2) @ frame
+
+
 # -- mixtures on kept entries -----------------------------------------------------------------------------
 # A row is its kept values x and their coordinates R; means are (K, P), variances (K, P).
 

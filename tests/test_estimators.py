@@ -16,11 +16,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import sketchmix as sm
-from sketchmix import GaussianMixture, KMeans, Sketch, Sketcher
+from sketchmix import PCA, GaussianMixture, KMeans, Sketch, Sketcher
 
 Array = NDArray[Any]
 
-ESTIMATORS = pytest.mark.parametrize("kind", [GaussianMixture, KMeans, Sketcher])
+ESTIMATORS = pytest.mark.parametrize("kind", [GaussianMixture, KMeans, PCA, Sketcher])
 FITTED = pytest.mark.parametrize("kind", [GaussianMixture, KMeans])
 MODULES = sorted(
     module.name
@@ -45,6 +45,7 @@ def rows(n: int = 60, p: int = 8) -> Array:
         GaussianMixture(n_components=4, covariance_type="low_rank", rank=1),
         KMeans(),
         KMeans(n_clusters=2, init="random"),
+        PCA(n_components=1),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -57,7 +58,8 @@ def test_scikit_learns_checks(estimator: BaseEstimator, check: Callable[[BaseEst
 
 
 def test_the_public_names() -> None:
-    assert sorted(sm.__all__) == ["GaussianMixture", "KMeans", "Sketch", "Sketcher", "concatenate"]
+    classes = ["GaussianMixture", "KMeans", "PCA", "Selection", "Sketch", "Sketcher"]
+    assert sorted(sm.__all__) == [*classes, "concatenate", "select"]
     assert all(hasattr(sm, name) for name in sm.__all__)
 
 
@@ -128,6 +130,8 @@ def some_parameters(kind: type[Any]) -> dict[str, Any]:
     if kind is KMeans:
         own = {"n_clusters": 2, "init": rows()[:2].tolist(), "n_init": "auto", "max_iter": 50, "tol": 1}
         return {**everyone, **own, "verbose": False}
+    if kind is PCA:
+        return {**everyone, "n_components": 2, "tol": 1, "max_iter": 50, "verbose": False}
     return everyone
 
 
@@ -154,7 +158,7 @@ def test_names_of_the_columns_are_kept(kind: type[Any]) -> None:
     estimator = kind().fit(frame)
     assert estimator.feature_names_in_.tolist() == list("abcdefgh")
     with pytest.raises(ValueError, match="feature names"):
-        (estimator.transform if kind is Sketcher else estimator.predict)(frame[list("hgfedcba")])
+        (estimator.predict if hasattr(estimator, "predict") else estimator.transform)(frame[list("hgfedcba")])
     assert not hasattr(estimator.fit(rows()), "feature_names_in_")
 
 
@@ -169,7 +173,7 @@ def test_a_model_of_a_sketch_knows_the_names(kind: type[Any]) -> None:
 @FITTED
 def test_before_the_fit(kind: type[Any]) -> None:
     methods = ["predict", "score", "refine"]
-    methods += ["transform"] if kind is KMeans else ["predict_proba", "score_samples", "bic", "aic"]
+    methods += ["transform"] if kind is KMeans else ["predict_proba", "score_samples", "bic", "aic", "icl"]
     for name in methods:
         with pytest.raises(NotFittedError, match=f"This {kind.__name__} instance is not fitted yet"):
             getattr(kind(), name)(rows())
@@ -216,12 +220,14 @@ def test_documentation_says_everything(name: str, thing: Any) -> None:
     text = inspect.getdoc(thing)
     assert text
     assert text.splitlines()[0].endswith(".")
-    parameters = [p for p in inspect.signature(thing).parameters if p != "self"]
+    # As they are written in the signature: `**parameters` with its stars.
+    parameters = [str(p).split(":")[0].split("=")[0] for p in inspect.signature(thing).parameters.values()]
+    parameters = [p for p in parameters if p != "self"]
     if parameters:
         assert "Parameters\n----------" in text
         for parameter in parameters:
             assert f"\n{parameter} : " in text, parameter
-    if inspect.isclass(thing) or name == "concatenate":
+    if inspect.isclass(thing) or "." not in name:
         assert "Examples\n--------" in text
     if not inspect.isclass(thing):
         assert "Returns\n-------" in text
@@ -256,4 +262,4 @@ def test_examples_in_the_documentation(name: str) -> None:
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     found = [test for name in MODULES for test in finder.find(importlib.import_module(name)) if test.examples]
-    assert {test.name.split(".")[-1] for test in found} >= {"GaussianMixture", "KMeans", "Sketch", "Sketcher"}
+    assert {test.name.split(".")[-1] for test in found} >= set(sm.__all__)

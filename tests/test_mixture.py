@@ -345,7 +345,7 @@ def test_a_row_far_from_everything_still_has_probabilities() -> None:
 
 
 @FAMILY
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "score_samples", "score", "bic", "aic"])
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "score_samples", "score", "bic", "aic", "icl"])
 def test_an_empty_sketch_is_refused_in_words(family: str, method: str) -> None:
     X, _ = clusters(60, 6)
     gm = GaussianMixture(3, covariance_type=family, random_state=0).fit(X)
@@ -364,6 +364,51 @@ def test_bic_and_aic_by_hand(covariance_type: str, per_component: int) -> None:
     n_parameters = 2 + 3 * per_component
     assert_allclose(gm.bic(X), deviance + np.log(80) * n_parameters, 1e-6)
     assert_allclose(gm.aic(X), deviance + 2 * n_parameters, 1e-6)
+
+
+@pytest.mark.parametrize("sketched", [False, True])
+def test_icl_by_hand(sketched: bool) -> None:
+    X, _ = clusters(80, 5)
+    gm = GaussianMixture(3, sketch_size=3, random_state=0).fit(X)
+    rows = gm.sketcher_.transform(X) if sketched else X
+    entropy = 0.0
+    for row in gm.predict_proba(rows):
+        for r in row:
+            entropy -= r * np.log(r) if r > 0 else 0
+    assert entropy > 0.1
+    assert_allclose(gm.icl(rows), gm.bic(rows) + 2 * entropy, 1e-9)
+
+
+def test_icl_of_one_component_and_of_clear_clusters_is_bic(blobs: tuple[Array, Array]) -> None:
+    X, _ = blobs
+    one = GaussianMixture(random_state=0).fit(X)
+    assert one.icl(X) == one.bic(X)
+    four = GaussianMixture(4, n_init=5, random_state=0).fit(X)
+    assert_allclose(four.icl(X), four.bic(X), 1e-9)
+    far = GaussianMixture(2, means_init=X[:2], random_state=0).fit(X)
+    assert np.isfinite(far.icl(np.full((1, 64), 1e10)))
+
+
+def test_icl_does_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _ = clusters(80, 5)
+    gm = GaussianMixture(3, sketch_size=3, random_state=0).fit(X)
+    at_once = gm.icl(X)
+    monkeypatch.setattr("sketchmix.base.ROWS_AT_A_TIME", 7)
+    assert_allclose(gm.icl(X), at_once, 1e-12)
+
+
+def test_icl_joins_gaussians_that_describe_one_cluster_together() -> None:
+    # A narrow and a wide Gaussian around each of two centres: four Gaussians, two clusters.
+    rng = np.random.default_rng(0)
+    spread = rng.choice([0.5, 1.0], size=(2000, 1))
+    X = spread * rng.normal(size=(2000, 4)) + 20 * rng.integers(2, size=(2000, 1))
+    sketch = Sketcher(4, transform="none", random_state=0).fit_transform(X)
+    fits = [
+        GaussianMixture(k, covariance_type="spherical", n_init=5, max_iter=500, random_state=0).fit(sketch)
+        for k in (1, 2, 3, 4)
+    ]
+    assert min(fits, key=lambda gm: gm.bic(sketch)).n_components == 4
+    assert min(fits, key=lambda gm: gm.icl(sketch)).n_components == 2
 
 
 def test_bic_finds_the_number_of_clusters(blobs: tuple[Array, Array]) -> None:

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 import sketchmix as sm
 from sketchmix import _core
 from sketchmix.sketch import row_keys
+from tests import reference
 
 Array = NDArray[Any]
 
@@ -1007,11 +1008,102 @@ def test_variance_of_unmixed_features_that_are_never_kept_is_not_zero() -> None:
         sketch.variance()
 
 
+# -- the covariance ---------------------------------------------------------------------------------------
+
+
+def dense_frame(sketcher: sm.Sketcher) -> Array:
+    """H D as a matrix, (n_rotated, n_features)."""
+    return sketcher.rotate(np.eye(sketcher.n_features_in_)).T
+
+
+@every_transform
+@pytest.mark.parametrize("n_shared", [0, 2, 3])
+@pytest.mark.parametrize("bare", [False, True])
+def test_covariance_is_that_of_a_loop(transform: str, n_shared: int, bare: bool) -> None:
+    sketch = sketch_of(skewed_rows(20, 12), 5, transform=transform, n_shared=n_shared, dtype="float64")
+    reservoir = sketch.reservoir
+    assert reservoir is not None
+    centre = reservoir.rows.mean(axis=0)
+    if bare:
+        sketch, centre = sm.Sketch(sketch.values, sketch.indices, sketch.sketcher), np.zeros(12)
+    shared = sketch.sketcher.shared_indices_.tolist()
+    expected = reference.covariance(sketch.values, sketch.indices, shared, centre, dense_frame(sketch.sketcher))
+    np.testing.assert_allclose(sketch.covariance(), expected, rtol=1e-9, atol=1e-10)
+
+
+def test_covariance_of_padded_rows_is_that_of_a_loop() -> None:
+    sketch = sketch_of(skewed_rows(10, 257), 9, transform="hadamard", n_shared=2, dtype="float64")
+    bare = sm.Sketch(sketch.values, sketch.indices, sketch.sketcher)
+    frame, shared = dense_frame(sketch.sketcher), sketch.sketcher.shared_indices_.tolist()
+    assert frame.shape == (258, 257)
+    expected = reference.covariance(sketch.values, sketch.indices, shared, np.zeros(258), frame)
+    np.testing.assert_allclose(bare.covariance(), expected, rtol=1e-9, atol=1e-8)
+
+
+@many_small_sketches
+@every_transform
+@pytest.mark.parametrize("n_shared", [0, 3, 5])
+def test_covariance_is_unbiased(transform: str, n_shared: int) -> None:
+    X = skewed_rows(100, 12)
+    estimates = [
+        sketch_of(X, 7, transform=transform, n_shared=n_shared, random_state=seed).covariance()
+        for seed in range(300)
+    ]
+    assert_unbiased(np.array(estimates), np.cov(X.T, bias=True))
+
+
+@many_small_sketches
+def test_covariance_is_unbiased_for_few_rows() -> None:
+    X = skewed_rows(3, 8)
+    estimates = [sketch_of(X, 4, transform="hadamard", random_state=seed).covariance() for seed in range(2000)]
+    assert_unbiased(np.array(estimates), np.cov(X.T, bias=True))
+
+
+@many_small_sketches
+def test_covariance_of_padded_rows_is_unbiased() -> None:
+    X = skewed_rows(60, 257)
+    estimates = [sketch_of(X, 60, transform="hadamard", random_state=seed).covariance() for seed in range(60)]
+    # Of 66,000 entries some are beyond 5 standard errors that 60 estimates give: their squares tell as well.
+    errors = np.mean(estimates, axis=0) - np.cov(X.T, bias=True)
+    z = errors / (np.std(estimates, axis=0, ddof=1) / np.sqrt(60))
+    assert 0.9 < (z**2).mean() < 1.2
+    assert abs(z.mean()) < 0.1
+
+
+@every_transform
+@pytest.mark.parametrize("n_shared", [0, 5, 23, 24])
+@pytest.mark.parametrize("offset", [0, 1e4])
+def test_covariance_of_everything_is_exact(transform: str, n_shared: int, offset: float) -> None:
+    X = offset + skewed_rows(50, 24)
+    sketch = sketch_of(X, 24, transform=transform, n_shared=n_shared, dtype="float64")
+    np.testing.assert_allclose(sketch.covariance(), np.cov(X.T, bias=True), rtol=1e-8, atol=1e-8)
+
+
+@every_transform
+@pytest.mark.parametrize("n_shared", [0, 4])
+@pytest.mark.parametrize("n", [1, 40, 1500])
+def test_covariance_has_the_variances_on_its_diagonal(transform: str, n_shared: int, n: int) -> None:
+    sketch = sketch_of(skewed_rows(n, 257), 40, transform=transform, n_shared=n_shared)
+    covariance = sketch.covariance()
+    np.testing.assert_array_equal(covariance, covariance.T)
+    np.testing.assert_allclose(covariance.diagonal(), sketch.variance(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("sketch_size", "n_shared"), [(1, 0), (6, 5), (6, 6)])
+@every_transform
+def test_covariance_needs_two_free_entries(transform: str, sketch_size: int, n_shared: int) -> None:
+    sketch = sketch_of(normal_rows(20, 24), sketch_size, transform=transform, n_shared=n_shared)
+    keeps = f"this sketch keeps {sketch_size - n_shared}. Sketch with a larger sketch_size, or a smaller n_shared"
+    with pytest.raises(ValueError, match=keeps):
+        sketch.covariance()
+
+
 def test_statistics_of_no_rows_are_refused() -> None:
     nothing = sketch_of(normal_rows(5, 24))[:0]
     statistics: list[Callable[[], Any]] = [
         nothing.mean,
         nothing.variance,
+        nothing.covariance,
         lambda: nothing.mean(return_std=True),
     ]
     for statistic in statistics:

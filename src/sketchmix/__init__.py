@@ -2,6 +2,8 @@
 
 from sketchmix.kmeans import KMeans
 from sketchmix.mixture import GaussianMixture
+from sketchmix.pca import PCA
+from sketchmix.selection import Selection, select
 from sketchmix.sketch import Sketch, Sketcher, concatenate
 
-__all__ = ["GaussianMixture", "KMeans", "Sketch", "Sketcher", "concatenate"]
+__all__ = ["PCA", "GaussianMixture", "KMeans", "Selection", "Sketch", "Sketcher", "concatenate", "select"]

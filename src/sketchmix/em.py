@@ -264,10 +264,7 @@ def trial_rows(sketch: Sketch, n_components: int) -> int:
 def troubles(result: Fit, problem: Problem) -> Iterator[str]:
     """What a user should know of a fit: each with the component it is about, and what to do."""
     if not result.converged:
-        yield (
-            f"EM did not converge in {result.n_iter} iterations; the last one raised the log-likelihood of a row "
-            f"by {gain(result.lower_bounds):.3g}. Increase max_iter or tol."
-        )
+        yield not_converged(result)
     parameters, n = result.parameters, problem.sketch.n_samples
     for k in np.flatnonzero(parameters.weights * n < EMPTY):
         yield f"component {k} has lost all its rows (weight {parameters.weights[k]:.3g}); lower n_components."
@@ -276,6 +273,19 @@ def troubles(result: Fit, problem: Problem) -> Iterator[str]:
             f"component {k} has collapsed: some of its variances fell to the smallest that is allowed. "
             "Raise reg_covar, keep more entries, or lower n_components."
         )
+
+
+def not_converged(result: Fit) -> str:
+    """What to say of a fit that came to its last iteration."""
+    return (
+        f"EM did not converge in {result.n_iter} iterations; the last one raised the log-likelihood of a row "
+        f"by {gain(result.lower_bounds):.3g}. Increase max_iter or tol."
+    )
+
+
+def printer(verbose: int) -> Callable[[int, float], None] | None:
+    """What tells of every iteration, if it is to be told of."""
+    return (lambda n, bound: print(f"iteration {n}: log-likelihood of a row {bound:.6f}")) if verbose else None
 
 
 def gain(lower_bounds: list[float]) -> float:

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.special import logsumexp
+from scipy.special import entr, logsumexp
 from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
@@ -198,7 +198,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         problem = em.Problem.of(self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar)
         warm = self._warm_parameters(sketch, problem.family)
         problem, start = (problem, warm) if warm else self._first_parameters(problem)
-        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=self._report())
+        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
         self._set_result(result, problem)
         self.labels_ = self.predict(sketch)
         return self
@@ -277,8 +277,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         ndarray of shape (n_samples, n_components)
             Responsibilities.
         """
-        joints = self._joint_log_densities(X)
-        return np.concatenate([np.exp(joint - logsumexp(joint, axis=1, keepdims=True)) for joint in joints])
+        return np.concatenate([responsibilities(joint) for joint in self._joint_log_densities(X)])
 
     def score_samples(self, X: ArrayLike | Sketch) -> Array:
         """The log-likelihood of each row.
@@ -342,6 +341,26 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
             AIC.
         """
         return float(-2 * self.score_samples(X).sum() + 2 * self._n_parameters())
+
+    def icl(self, X: ArrayLike | Sketch) -> float:
+        """The integrated completed likelihood criterion on the rows; lower is better.
+
+        BIC plus twice the entropy of the responsibilities (Biernacki, Celeux and Govaert, 2000): it counts the
+        clusters that can be told apart, where BIC counts the Gaussians that it takes to describe the rows. Rows of
+        a sketch are told apart by their kept entries alone: there, it asks for clearer clusters.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+
+        Returns
+        -------
+        float
+            ICL.
+        """
+        entropy = sum(entr(responsibilities(joint)).sum() for joint in self._joint_log_densities(X))
+        return self.bic(X) + 2 * float(entropy)
 
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
         """Draw rows from the mixture.
@@ -488,11 +507,6 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         validation.check_warm_start(wanted, fitted)
         return self._parameters
 
-    def _report(self) -> Any:
-        if not self.verbose:
-            return None
-        return lambda n, bound: print(f"iteration {n}: log-likelihood of a row {bound:.6f}")
-
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
         for name in set(vars(self)) & FAMILY_ATTRIBUTES:
             delattr(self, name)  # of an earlier fit of another family
@@ -537,3 +551,9 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
 
     def _n_parameters(self) -> int:
         return self._family.n_parameters(len(self.weights_), self.n_features_in_)
+
+
+def responsibilities(joint: Array) -> Array:
+    """The probability of each component given each row, of log weights plus log densities, (n, K)."""
+    shares: Array = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+    return shares

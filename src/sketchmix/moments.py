@@ -5,6 +5,7 @@ These functions are the only callers of the core's EM kernels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,6 +38,13 @@ class Block(NamedTuple):
     def of(cls, values: Array, indices: Array) -> Block:
         """The block of these arrays."""
         return cls(values, indices, largest_magnitude(values))
+
+    def cut(self, n_rows: int) -> Iterator[Block]:
+        """The rows, some at a time."""
+        for first in range(0, len(self.values), n_rows):
+            yield self._replace(
+                values=self.values[first : first + n_rows], indices=self.indices[first : first + n_rows]
+            )
 
 
 def dense_block(rotated: Array) -> Block:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any, NamedTuple, Self
 
@@ -346,6 +346,46 @@ def rows_with_keys_up_to(threshold: np.uint64, seed: int, first_row: int, n_rows
     return np.concatenate(held)
 
 
+class Inclusion(NamedTuple):
+    """How probable it is that a row keeps an entry, and two entries."""
+
+    is_shared: Array  # (n_rotated,): what every row keeps
+    single: float  # any other entry, a free one
+    pair: float  # any two free entries
+
+    @classmethod
+    def of(cls, n_rotated: int, sketch_size: int, shared: Array) -> Inclusion:
+        """The probabilities for rows that keep `sketch_size` entries, the shared ones among them."""
+        is_shared = np.zeros(n_rotated, bool)
+        is_shared[shared] = True
+        free, kept = n_rotated - len(shared), sketch_size - len(shared)
+        single = kept / free if free else 1.0
+        return cls(is_shared, single, single * (kept - 1) / (free - 1) if free > 1 else 1.0)
+
+    @property
+    def singles(self) -> Array:
+        """The probability of each entry, (n_rotated,)."""
+        return np.where(self.is_shared, 1.0, self.single)
+
+    @property
+    def correction_of_pairs(self) -> float:
+        """What makes a product of two free entries, each divided by `single`, unbiased; NaN if none is seen."""
+        return self.single**2 / self.pair if self.pair else np.nan
+
+    @property
+    def corrections(self) -> Array:
+        """The same for every two entries, (n_rotated, n_rotated)."""
+        both_free = np.logical_and.outer(~self.is_shared, ~self.is_shared)
+        factors = np.where(both_free, self.correction_of_pairs, 1.0)
+        np.fill_diagonal(factors, self.singles)
+        return factors
+
+
+def around_mean(squared_sums: Array, squares: Array, full_squares: Array, n: int) -> Array:
+    """Squares around the mean, for a row; unbiased, as the squared mean is taken from pairs of different rows."""
+    return full_squares / n - (squared_sums - squares + full_squares) / n**2
+
+
 class Sketch:
     """The kept entries of rotated rows: a value, used by estimators and never changed by them.
 
@@ -539,41 +579,81 @@ class Sketch:
         """
         validation.check_readable(self, least=1)
         validation.check_pairs(self)
-        # Any centre that does not depend on which entries were kept leaves the estimate unbiased.
-        centre = np.zeros(self._sketcher.n_rotated_)
-        if self._reservoir is not None and len(self._reservoir.rows):
-            centre = self._reservoir.rows.mean(axis=0, dtype=float)
-        n = self.n_samples
-        sums, squares, full_squares = self._second_moments(centre)
-        squared_mean = (sums**2 - squares + full_squares) / n**2
-        return full_squares / n - squared_mean
+        sums, squares, full_squares = self._second_moments(self._centre())
+        return around_mean(sums**2, squares, full_squares, self.n_samples)
+
+    def covariance(self) -> Array:
+        """The covariance matrix of the rows, in the user's space.
+
+        Unbiased over the draw of the kept entries: its expectation is ``np.cov(X.T, bias=True)``, and its diagonal
+        is `variance`. It rests on the products of pairs of kept entries, and so needs
+        ``sketch_size - n_shared >= 2`` (or every entry), of rows that are not mixed as well.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+            Estimate of the covariance; symmetric, but not positive semi-definite where the sketch is small, as
+            pairs of entries are seen less often than single ones.
+
+        Notes
+        -----
+        Takes memory for a few matrices of n_rotated x n_rotated numbers, and time for n_samples of their products.
+        """
+        validation.check_readable(self, least=1)
+        validation.check_pairs_of_every_kind(self)
+        sums, products = self._sums_and_products(self._centre())
+        full_products = products * self._inclusion().corrections
+        rotated = around_mean(np.outer(sums, sums), products, full_products, self.n_samples)
+        inverse = self._sketcher.rotation_.inverse
+        covariance: Array = inverse(inverse(rotated).T)
+        return (covariance + covariance.T) / 2
+
+    def _centre(self) -> Array:
+        """Near the mean; any centre that does not depend on which entries were kept leaves estimates unbiased."""
+        if self._reservoir is None or not len(self._reservoir.rows):
+            return np.zeros(self._sketcher.n_rotated_)
+        centre: Array = self._reservoir.rows.mean(axis=0, dtype=float)
+        return centre
+
+    def _inclusion(self) -> Inclusion:
+        sketcher = self._sketcher
+        return Inclusion.of(sketcher.n_rotated_, self.sketch_size, sketcher.shared_indices_)
+
+    def _weighted(self, centre: Array) -> Iterator[Array]:
+        """Dense unbiased estimates of x - c in the rotated frame, a block of rows at a time.
+
+        Kept entries are weighted by 1 / (probability of being kept), the others are zero.
+        """
+        inclusion = self._inclusion()
+        for first in range(0, self.n_samples, UNROTATED_ROWS):
+            rows = np.s_[first : first + UNROTATED_ROWS]
+            indices = self._indices[rows].astype(np.intp)
+            weighted = (self._values[rows] - centre[indices]) / inclusion.singles[indices]
+            dense = np.zeros((len(indices), len(centre)))
+            np.put_along_axis(dense, indices, weighted, axis=1)
+            yield dense
+
+    def _sums_and_products(self, centre: Array) -> tuple[Array, Array]:
+        """Over the rows, in the rotated frame: sums of u and of u u^T, with u as in `_weighted`."""
+        sums = np.zeros(len(centre))
+        products = np.zeros((len(centre), len(centre)))
+        for dense in self._weighted(centre):
+            sums += dense.sum(axis=0)
+            products += dense.T @ dense
+        return sums, products
 
     def _second_moments(self, centre: Array) -> tuple[Array, Array, Array]:
         """Over the rows, in the user's space: sums of u and of u^2, and an estimate of the sum of (x - c)^2.
 
-        u is the unrotated row whose kept entries are weighted by 1 / (probability of being kept): an unbiased
-        estimate of x - c. Its square overcounts what products of an entry with itself, and of pairs of free
-        entries, have in their probabilities; the estimate takes both back.
+        u is the unrotated row of `_weighted`: an unbiased estimate of x - c. Its square overcounts what products
+        of an entry with itself, and of pairs of free entries, have in their probabilities; the estimate takes both
+        back, and needs no matrix for it.
         """
-        sketcher, rotation = self._sketcher, self._sketcher.rotation_
-        is_shared = np.zeros(rotation.n_rotated, bool)
-        is_shared[sketcher.shared_indices_] = True
-        n_free, kept_free = rotation.n_rotated - is_shared.sum(), self.sketch_size - is_shared.sum()
-        single = kept_free / n_free if n_free else 1.0
-        pair = single * (kept_free - 1) / (n_free - 1) if n_free > 1 else 1.0
-        sums = np.zeros(rotation.n_features)
-        squares, free_squares, diagonal = (
-            np.zeros_like(sums),
-            np.zeros_like(sums),
-            np.zeros(rotation.n_rotated),
-        )
-        for first in range(0, self.n_samples, UNROTATED_ROWS):
-            rows = np.s_[first : first + UNROTATED_ROWS]
-            indices = self._indices[rows].astype(np.intp)
-            free = ~is_shared[indices]
-            weighted = (self._values[rows] - centre[indices]) / np.where(free, single, 1.0)
-            dense = np.zeros((len(indices), rotation.n_rotated))
-            np.put_along_axis(dense, indices, weighted, axis=1)
+        rotation, inclusion = self._sketcher.rotation_, self._inclusion()
+        is_shared, single = inclusion.is_shared, inclusion.single
+        sums, squares, free_squares = np.zeros((3, rotation.n_features))
+        diagonal = np.zeros(rotation.n_rotated)
+        for dense in self._weighted(centre):
             u = rotation.inverse(dense)
             sums += u.sum(axis=0)
             squares += (u**2).sum(axis=0)
@@ -581,7 +661,7 @@ class Sketch:
             diagonal += (dense**2).sum(axis=0)
             free_squares += (rotation.inverse(dense) ** 2).sum(axis=0) if is_shared.any() else (u**2).sum(axis=0)
         own = rotation.variances(diagonal[None])[0]
-        pairs = 0 if rotation.name == "none" else (free_squares - own) * (single**2 / pair if pair else np.nan)
+        pairs = 0 if rotation.name == "none" else (free_squares - own) * inclusion.correction_of_pairs
         return sums, squares, squares - free_squares + pairs + single * own
 
     def distances(self, centers: ArrayLike | None = None) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,8 +12,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import assert_all_finite, check_array
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from sketchmix.families import Family, LowRank
     from sketchmix.sketch import Sketch, Sketcher
 
@@ -50,6 +49,30 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}.")
     return value
+
+
+def several(name: str, value: object, kind: type, words: str) -> list[Any]:
+    """One value of a kind, or what may be several, as a list."""
+    if isinstance(value, kind):
+        return [value]
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        raise TypeError(f"{name} must be {words}, or several; got {value!r} of type {type(value).__name__}.")
+    values = list(value)
+    if not values:
+        raise ValueError(f"{name} is empty; give at least one value to try.")
+    return values
+
+
+def check_integers(name: str, value: object) -> list[int]:
+    """One positive integer or several, each once."""
+    values = several(name, value, Integral, "an integer")
+    return list(dict.fromkeys(check_integer(name, item, least=1) for item in values))
+
+
+def check_choices(name: str, value: object, choices: Collection[str]) -> list[str]:
+    """One of `choices` or several, each once."""
+    values = several(name, value, str, "a string")
+    return list(dict.fromkeys(check_choice(name, item, choices) for item in values))
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:
@@ -224,6 +247,16 @@ def check_pairs(sketch: Sketch) -> None:
         )
 
 
+def check_pairs_of_every_kind(sketch: Sketch) -> None:
+    """What the covariance needs: every two features kept together now and then, whether rows are mixed or not."""
+    free = sketch.sketch_size - len(sketch.sketcher.shared_indices_)
+    if not has_pairs(sketch):
+        raise ValueError(
+            "the covariance needs at least 2 entries of each row beyond the shared ones; "
+            f"this sketch keeps {free}. Sketch with a larger sketch_size, or a smaller n_shared."
+        )
+
+
 def check_positions(rows: object) -> Array:
     """Which rows of a sketch: a mask, or positions."""
     which = np.asarray(rows)
@@ -245,6 +278,46 @@ def check_readable(sketch: Sketch, *, least: int = 0) -> None:
     check_indices(sketch.indices, sketch.sketcher.n_rotated_)
     if len(sketch) < least:
         raise ValueError(f"the sketch has {len(sketch)} rows; at least {least} is needed.")
+
+
+def check_sketch(value: object) -> None:
+    """A sketch, where rows will not do."""
+    if not hasattr(value, "sketcher"):
+        raise TypeError(
+            f"select fits many mixtures to one sketch; got {type(value).__name__}. Sketch the rows first, as in "
+            "sm.Sketcher(sketch_size=64).fit_transform(X)."
+        )
+
+
+def check_rank_is_used(families: list[str], low_rank: str) -> None:
+    """Ranks are for the one family that has some."""
+    if low_rank not in families:
+        raise ValueError(
+            f"rank is used with covariance_type={low_rank!r} only; got {', '.join(map(repr, families))}. "
+            f"Add {low_rank!r} to covariance_type, or leave rank out."
+        )
+
+
+def check_parameters_of_fits(names: Collection[str], shared: set[str], settled: set[str]) -> None:
+    """Parameters that all fits to one sketch can share."""
+    for name in names:
+        if name in settled:
+            raise ValueError(f"{name} was settled when the rows were sketched; give it to the Sketcher.")
+        if name not in shared:
+            raise TypeError(
+                f"{name!r} is no parameter that select could hand on to each GaussianMixture; "
+                f"those are {', '.join(sorted(shared))}."
+            )
+
+
+def check_initial_values(parameters: Collection[str], numbers: set[int]) -> None:
+    """Initial weights and means are those of one number of components."""
+    for name in ("weights_init", "means_init"):
+        if name in parameters and len(numbers) > 1:
+            raise ValueError(
+                f"{name} is for one number of components, but n_components has {len(numbers)}; give one, "
+                f"or leave {name} out."
+            )
 
 
 def check_joinable(sketches: list[Sketch]) -> None:
@@ -286,6 +359,22 @@ def check_rank(rank: object, n_features: int) -> None:
         check_choice("rank", rank, ["auto"])
     elif check_integer("rank", rank, least=1) >= n_features:
         raise ValueError(f"rank={rank} must be less than n_features={n_features}; lower it, or take 'full'.")
+
+
+def check_n_directions(n_components: int, n_features: int) -> None:
+    """How many principal components: some direction must be left for the noise."""
+    if n_components >= n_features:
+        raise ValueError(
+            f"n_components={n_components} must be less than n_features={n_features}; lower n_components."
+        )
+
+
+def check_coordinates(X: object, n_components: int) -> Array:
+    """Coordinates along principal components, as floats."""
+    coordinates: Array = check_array(X, dtype=[np.float64, np.float32], ensure_min_samples=0)
+    if coordinates.shape[1] != n_components:
+        raise ValueError(f"X has {coordinates.shape[1]} columns; expected {n_components}, one for each component.")
+    return coordinates
 
 
 def check_low_rank(family: Family[Any, Any]) -> LowRank:

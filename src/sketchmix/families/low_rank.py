@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# First factors come from the dense rows of a component, if these are so many times the rank.
-ROWS_PER_FACTOR = 2
+# First factors come from the dense rows of a component, if these span so many times the rank.
+DIRECTIONS_PER_FACTOR = 2
+ROUNDING = 1e-10
 # The least length of a first factor, as a share of the noise's standard deviation: EM leaves one of zero alone.
 SHORTEST_FACTOR = 0.1
 
@@ -99,15 +100,16 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         limits: Limits,
     ) -> LowRankMixture:
         """Factors from the few dense rows: those of a component by itself, or of all where it has too few."""
-        k = len(seeded.weights)
-        rows, labels = dense_rows(seeded, sketch, sample_weight)
-        centred = rows - seeded.means.T[labels]
-        factors, noise = np.empty((k, len(seeded.means), self.rank)), np.empty(k)
-        for c in range(k):
-            own = centred[labels == c]
-            enough = len(own) >= ROWS_PER_FACTOR * self.rank
-            factors[c], noise[c] = principal_factors(own if enough else centred, self.rank, seeded.variances[c])
-        return LowRankMixture(seeded.weights, seeded.means, factors, np.maximum(noise, limits.floor))
+        rows, weight, labels = dense_rows(seeded, sketch, sample_weight)
+        stretched = np.sqrt(weight)[:, None] * (rows - seeded.means.T[labels])
+        shared = principal_factors(stretched, weight.sum(), self.rank)
+        factors, noise = [], []
+        for k, variance in enumerate(seeded.variances):
+            own = principal_factors(stretched[labels == k], weight[labels == k].sum(), self.rank)
+            of_k = own or shared or random_factors(len(seeded.means), self.rank, variance)
+            factors.append(of_k[0])
+            noise.append(of_k[1])
+        return LowRankMixture(seeded.weights, seeded.means, np.array(factors), np.maximum(noise, limits.floor))
 
     def shared_variances(self, variances: Array, n_components: int) -> Array:
         return self.seed.shared_variances(variances, n_components)
@@ -231,29 +233,33 @@ def unrotated(factors: Array, rotation: Rotation) -> Array:
     return np.array([rotation.inverse(np.ascontiguousarray(w.T)).T for w in factors])
 
 
-def dense_rows(seeded: Parameters, sketch: Sketch, sample_weight: Array | None) -> tuple[Array, Array]:
-    """The dense rows beside a sketch that have weight, and the component that each is most likely of."""
+def dense_rows(seeded: Parameters, sketch: Sketch, sample_weight: Array | None) -> tuple[Array, Array, Array]:
+    """The dense rows beside a sketch that have weight, their weights, and the likeliest component of each."""
     reservoir = sketch.reservoir
-    rows = np.empty((0, len(seeded.means)))
-    if reservoir is not None:
-        weight = np.ones(len(reservoir.rows)) if sample_weight is None else sample_weight[reservoir.positions]
-        rows = np.ascontiguousarray(reservoir.rows[weight > 0], dtype=float)
-    return rows, log_density(dense_block(rows), seeded).argmax(axis=1)
+    if reservoir is None:
+        return np.empty((0, len(seeded.means))), np.empty(0), np.empty(0, int)
+    weight = np.ones(len(reservoir.rows)) if sample_weight is None else sample_weight[reservoir.positions]
+    rows = np.ascontiguousarray(reservoir.rows[weight > 0], dtype=float)
+    return rows, weight[weight > 0], log_density(dense_block(rows), seeded).argmax(axis=1)
 
 
-def principal_factors(centred: Array, rank: int, variance: float) -> tuple[Array, float]:
-    """W (P x r) and s of centred rows; of random directions, where there are too few rows to tell."""
-    n, p = centred.shape
-    if n < ROWS_PER_FACTOR * rank:
-        directions = np.random.default_rng(0).standard_normal((p, rank)) / np.sqrt(p)
-        return np.sqrt(variance) * directions, variance
-    _, lengths, directions = np.linalg.svd(centred, full_matrices=False)
-    spectrum = np.zeros(max(rank, len(lengths)))
-    spectrum[: len(lengths)] = lengths**2 / n
+def principal_factors(stretched: Array, weight: float, rank: int) -> tuple[Array, float] | None:
+    """W (P x r) and s of centred rows times the roots of their weights; None where these span too little."""
+    _, p = stretched.shape
+    _, lengths, directions = np.linalg.svd(stretched, full_matrices=False)
+    n_spanned = np.count_nonzero(lengths > ROUNDING * lengths.max(initial=0))
+    if n_spanned < min(DIRECTIONS_PER_FACTOR * rank, p - 1):
+        return None
+    spectrum = lengths**2 / weight
     noise = float(spectrum[rank:].sum() / (p - rank))
-    least = SHORTEST_FACTOR * np.sqrt(noise)
-    stretch = np.sqrt(np.maximum(spectrum[:rank] - noise, least**2))
+    stretch = np.sqrt(np.maximum(spectrum[:rank] - noise, SHORTEST_FACTOR**2 * noise))
     return directions[:rank].T * stretch, noise
+
+
+def random_factors(p: int, rank: int, variance: float) -> tuple[Array, float]:
+    """W (P x r) and s where there are no rows to tell."""
+    directions = np.random.default_rng(0).standard_normal((p, rank)) / np.sqrt(p)
+    return np.sqrt(variance) * directions, variance
 
 
 def principal_axes(factors: Array) -> Array:

@@ -1,0 +1,293 @@
+"""`PCA`: the scikit-learn estimator. A mixture of one low-rank Gaussian."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+
+from sketchmix import em, validation
+from sketchmix.base import SketchEstimator, one_blas_thread
+from sketchmix.families import LowRank
+from sketchmix.moments import Block, sums_by_coordinate
+from sketchmix.parameters import HasTransformParameter
+from sketchmix.sketch import Sketch
+
+Array = NDArray[Any]
+
+# Rows whose kept entries meet the components at a time.
+SCORED_ROWS = 1024
+
+
+class PCA(
+    HasTransformParameter,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    SketchEstimator,
+):
+    """Principal components in one pass over the rows.
+
+    Each row is rotated, a few of its entries are kept, and the row is never looked at again. Probabilistic PCA
+    (one Gaussian whose covariance is W W^T + s I) is fitted to what was kept, by maximum likelihood.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of components; less than the number of features.
+    sketch_size : int, float or "auto", default="auto"
+        Entries kept of each row; see :class:`Sketcher`.
+    transform : {"auto", "hadamard", "dct", "fourier", "none"}, default="auto"
+        How rows are mixed; see :class:`Sketcher`.
+    n_shared : int, default=0
+        How many of the kept entries are the same in every row.
+    tol : float, default=1e-4
+        Iterations end when one raises the mean log-likelihood of a row by less.
+    max_iter : int, default=500
+        Most iterations.
+    dtype : {"float16", "float32", "float64"}, default="float32"
+        What the sketch stores.
+    random_state : int, RandomState instance or None, default=None
+        Draws the rotation and the kept entries.
+    verbose : int, default=0
+        Print the log-likelihood of every iteration if positive.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Directions of most variance, in the user's space: of length 1, at right angles, the most variance first.
+    explained_variance_ : ndarray of shape (n_components,)
+        The variance along each of them (of n rows, divided by n).
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+        The same as a share of the variance in all directions.
+    mean_ : ndarray of shape (n_features,)
+        Mean of the rows.
+    noise_variance_ : float
+        The mean variance in all other directions.
+    converged_ : bool
+        Whether the last iteration gained less than `tol`.
+    n_iter_ : int
+        Iterations run.
+    lower_bounds_ : list of float
+        Mean log-likelihood of a row's kept entries at every iteration.
+    sketcher_ : Sketcher
+        What sketched the rows.
+    n_features_in_ : int
+        Features of a row.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Their names, where X had any.
+
+    See Also
+    --------
+    GaussianMixture : With ``covariance_type="low_rank"``, a PCA for each of several clusters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import sketchmix as sm
+    >>> rng = np.random.default_rng(0)
+    >>> directions = np.linalg.qr(rng.normal(size=(256, 2)))[0].T
+    >>> X = (rng.normal(size=(5000, 2)) * [8, 5]) @ directions + rng.normal(size=(5000, 256))
+    >>> pca = sm.PCA(n_components=2, sketch_size=32, random_state=0).fit(X)
+    >>> bool((abs(np.diag(pca.components_ @ directions.T)) > 0.95).all())
+    True
+    >>> pca.transform(X).shape
+    (5000, 2)
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        sketch_size: int | float | str = "auto",
+        transform: str = "auto",
+        n_shared: int = 0,
+        tol: float = 1e-4,
+        max_iter: int = 500,
+        dtype: DTypeLike = "float32",
+        random_state: int | np.random.RandomState | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.sketch_size = sketch_size
+        self.transform = transform  # type: ignore[assignment, method-assign]
+        self.n_shared = n_shared
+        self.tol = tol
+        self.max_iter = max_iter
+        self.dtype = dtype
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @one_blas_thread
+    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: ARG002
+        """Find the components.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, which are sketched and not looked at again; or a sketch of them.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        PCA
+            This estimator.
+        """
+        self._check_parameters()
+        sketch = self._sketch_of(X)
+        validation.check_n_directions(self.n_components, sketch.n_features)
+        validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
+        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem = em.Problem.of(LowRank(self.n_components), sketch, weight, 1, 0.0)
+        start = problem.begin(problem.seeding.start(mean_of_rows(sketch, weight)))
+        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
+        self._set_result(result, problem)
+        return self
+
+    def transform(self, X: ArrayLike | Sketch) -> Array:
+        """The coordinates of rows along the components.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, which are projected; or a sketch made by `sketcher_`, of whose rows the expected projection
+            is given, as the entries that it kept tell.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            Coordinates.
+        """
+        validation.check_fitted(self, "components_")
+        directions = self._rotated_components()
+        if not isinstance(X, Sketch):
+            mean = self._mixture.means[:, 0]
+            return np.concatenate([(rotated - mean) @ directions for rotated in self._rotated_rows(X)])
+        parts: list[Array] = []
+        for block in self._blocks(X):
+            parts += [self._expected_coordinates(part, directions) for part in block.cut(SCORED_ROWS)]
+        return np.concatenate(parts)
+
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Rows of all features from their coordinates.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Coordinates along the components.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Rows in the user's space.
+        """
+        validation.check_fitted(self, "components_")
+        coordinates = validation.check_coordinates(X, len(self.components_))
+        rows: Array = coordinates @ self.components_ + self.mean_
+        return rows
+
+    def score_samples(self, X: ArrayLike | Sketch) -> Array:
+        """The log-likelihood of each row.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`: then the likelihood is that of the kept entries.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log-likelihoods.
+        """
+        validation.check_fitted(self, "components_")
+        return np.concatenate([self._family.log_density(block, self._mixture)[:, 0] for block in self._blocks(X)])
+
+    def score(self, X: ArrayLike | Sketch, y: object = None) -> float:  # noqa: ARG002
+        """The mean log-likelihood of the rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Raw rows, or a sketch made by `sketcher_`.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            Mean of `score_samples`.
+        """
+        return float(self.score_samples(X).mean())
+
+    def get_covariance(self) -> Array:
+        """The covariance matrix of the model, in the user's space.
+
+        Returns
+        -------
+        ndarray of shape (n_features, n_features)
+            W W^T + s I.
+        """
+        validation.check_fitted(self, "components_")
+        beyond_noise = self.explained_variance_ - self.noise_variance_
+        covariance: Array = (self.components_.T * beyond_noise) @ self.components_
+        covariance += self.noise_variance_ * np.eye(self.n_features_in_)
+        return covariance
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
+
+    def _check_parameters(self) -> None:
+        validation.check_integer("n_components", self.n_components, least=1)
+        validation.check_real("tol", self.tol)
+        validation.check_integer("max_iter", self.max_iter, least=1)
+        validation.check_verbose(self.verbose)
+
+    def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
+        self.sketcher_, self._family = problem.sketch.sketcher, LowRank(self.n_components)
+        self._mixture = self._family.canonical(result.parameters)
+        rotation, noise = self.sketcher_.rotation_, float(self._mixture.noise[0])
+        factors = self._family.attributes(self._mixture, rotation)["factors_"][0]
+        lengths = np.linalg.norm(factors, axis=0)
+        # A factor of length 0 explains no more than the noise, in whatever direction.
+        directions = np.linalg.qr(factors)[0] if (lengths == 0).any() else factors / lengths
+        self.components_ = np.ascontiguousarray(directions.T)
+        self.explained_variance_ = lengths**2 + noise
+        total = (lengths**2).sum() + noise * self.n_features_in_
+        self.explained_variance_ratio_ = self.explained_variance_ / total
+        self.mean_ = rotation.inverse(self._mixture.means.T)[0]
+        self.noise_variance_ = noise
+        self.converged_, self.n_iter_, self.lower_bounds_ = result.converged, result.n_iter, result.lower_bounds
+        if not result.converged:
+            warnings.warn(em.not_converged(result), ConvergenceWarning, stacklevel=3)
+
+    def _rotated_components(self) -> Array:
+        """Components in the rotated frame, (n_rotated, n_components)."""
+        rotated: Array = self.sketcher_.rotation_.forward(self.components_).T
+        return rotated
+
+    def _rotated_rows(self, X: ArrayLike) -> Iterator[Array]:
+        for block in self._blocks(X):
+            yield block.values
+
+    def _expected_coordinates(self, block: Block, directions: Array) -> Array:
+        """What is expected of u^T (x - mean): of W z, and of the noise, which is known where an entry was kept."""
+        latent = self._family.posterior(block, self._mixture)[1][:, 0]
+        means, factors = self._mixture.means[:, 0], self._mixture.factors[0]
+        kept = block.indices.astype(np.intp)
+        noise = block.values - means[kept] - np.einsum("nqr,nr->nq", factors[kept], latent)
+        coordinates: Array = latent @ (factors.T @ directions) + np.einsum("nq,nqr->nr", noise, directions[kept])
+        return coordinates
+
+
+def mean_of_rows(sketch: Sketch, sample_weight: Array | None) -> Array:
+    """The mean of what rows kept at each rotated coordinate, (n_rotated, 1)."""
+    count, total = sums_by_coordinate(sketch.block, sketch.sketcher.n_rotated_, sample_weight)
+    return (total / np.where(count > 0, count, 1))[:, None]

@@ -10,9 +10,8 @@ import warnings
 from typing import Any
 
 import numpy as np
-from harness import data, table, threads
+from harness import data, matched, table, threads
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 from sklearn import mixture
 from sklearn.exceptions import ConvergenceWarning
 
@@ -20,11 +19,6 @@ import sketchmix as sm
 
 DIGITS = (0, 3, 9)
 SEEDS = range(10)
-
-
-def accuracy(labels: NDArray[Any], truth: NDArray[Any]) -> float:
-    counts = np.array([[np.sum(labels[truth == digit] == k) for k in range(3)] for digit in DIGITS])
-    return float(counts[linear_sum_assignment(-counts)].sum() / len(truth))
 
 
 def measure(name: str, make: Any, X: NDArray[Any], y: NDArray[Any], seeds: Any) -> list[Any]:
@@ -35,7 +29,7 @@ def measure(name: str, make: Any, X: NDArray[Any], y: NDArray[Any], seeds: Any) 
         started = time.perf_counter()
         labels = model.fit_predict(X)
         times.append(time.perf_counter() - started)
-        accuracies.append(accuracy(labels, y))
+        accuracies.append(matched(labels, y))
     return [name, np.mean(accuracies), np.std(accuracies), np.min(accuracies), float(np.median(times))]
 
 

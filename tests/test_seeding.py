@@ -111,6 +111,29 @@ def test_the_unit_of_the_weights_does_not_matter() -> None:
         assert_array_equal(pick(Candidates(points, unit * weights), "k_means_plus_plus", 5, 0), expected)
 
 
+def test_a_settled_mean_is_that_of_its_points() -> None:
+    points = np.array([[0.0], [1.0], [4.0], [9.0], [10.0]])
+    candidates = Candidates(points, np.array([1.0, 3.0, 1.0, 1.0, 1.0]))
+    # {0, 1, 4 | 9, 10}, then the first group's mean is (3 + 4) / 5; 4 stays on its side.
+    assert_allclose(candidates.settled(np.array([[1.0], [9.0]])), [[1.4], [9.5]])
+    # A mean that has no points, and one on its only point, stay exactly where they are.
+    lonely = np.array([[100.0], [0.1], [7.0]])
+    assert_array_equal(Candidates(points + 0.1, np.ones(5)).settled(lonely)[0], [100])
+    alone = Candidates(np.array([[0.1, 0.7]]), np.array([3.0]))
+    assert_array_equal(alone.settled(np.array([[0.1, 0.7], [0.1, 0.7]])), [[0.1, 0.7], [0.1, 0.7]])
+
+
+def test_settling_lowers_the_total_of_squares() -> None:
+    points = np.random.default_rng(0).normal(size=(300, 5))
+    candidates = Candidates(points, np.ones(300))
+    means = points[:12]
+
+    def total(means: Array) -> float:
+        return float(((points[:, None] - means) ** 2).sum(axis=2).min(axis=1).sum())
+
+    assert total(candidates.settled(means)) < 0.8 * total(means)
+
+
 def test_far_groups_are_all_found() -> None:
     rng = np.random.default_rng(0)
     groups = 1000 * rng.normal(size=(9, 6))

@@ -102,7 +102,8 @@ class KMeans(
     n_shared : int, default=0
         How many of the kept entries are the same in every row.
     init : {"k-means++", "random"} or array-like of shape (n_clusters, n_features), default="k-means++"
-        How the initial centers are chosen, or what they are.
+        How the initial centers are chosen among the few rows that a sketch holds in full, or what they are.
+        Those of "k-means++" are moved by some steps of k-means on these rows.
     n_init : int or "auto", default="auto"
         Number of starts. They are compared after a few iterations on a part of the rows, and the best goes on.
         "auto" is 1 for "k-means++" and for given centers, and 10 for "random".
@@ -357,9 +358,12 @@ class KMeans(
             n_init = 1 if self.init == "k-means++" else 10
         rng = check_random_state(self.random_state)
         candidates = lloyd.candidates
-        draw = candidates.k_means_plus_plus if self.init == "k-means++" else candidates.at_random
         for _ in range(n_init):
-            yield np.ascontiguousarray(draw(self.n_clusters, rng).T)
+            if self.init == "k-means++":
+                centers = candidates.settled(candidates.k_means_plus_plus(self.n_clusters, rng))
+            else:
+                centers = candidates.at_random(self.n_clusters, rng)
+            yield np.ascontiguousarray(centers.T)
 
     def _set_centers(self, centers: Array) -> None:
         self._centers = centers

@@ -63,7 +63,8 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     n_init : int, default=1
         Number of starts. They are compared after a few iterations on a part of the rows, and the best goes on.
     init_params : {"k-means++", "random_from_data"}, default="k-means++"
-        How the initial means are chosen.
+        How the initial means are chosen among the few rows that a sketch holds in full; those of "k-means++" are
+        moved by some steps of k-means on these rows.
     weights_init : array-like of shape (n_components,), optional
         Initial weights.
     means_init : array-like of shape (n_components, n_features), optional
@@ -487,7 +488,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         candidates = Candidates.of(problem.sketch, problem.sample_weight, self.n_components)
         for _ in range(self.n_init):
             if self.init_params == "k-means++":
-                yield candidates.k_means_plus_plus(self.n_components, rng)
+                yield candidates.settled(candidates.k_means_plus_plus(self.n_components, rng))
             else:
                 yield candidates.at_random(self.n_components, rng)
 

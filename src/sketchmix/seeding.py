@@ -1,4 +1,4 @@
-"""Initial means: k-means++ on a few dense rotated rows.
+"""Initial means: k-means++ on a few dense rotated rows, and some steps of Lloyd's algorithm there.
 
 Two sketched rows overlap in about Q^2/P entries, so that their distance says almost nothing; a small uniform
 reservoir of rows that were not thinned out says a lot.
@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
+from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import sums_by_coordinate
 from sketchmix.sketch import Sketch
 
 Array = NDArray[Any]
+
+LLOYD_STEPS = 10
 
 
 class Candidates:
@@ -70,6 +74,19 @@ class Candidates:
             nearest = after[:, best]
         return self.points[picked]
 
+    def settled(self, means: Array) -> Array:
+        """Where a few steps of Lloyd's algorithm lead from `means` on the points, which are dense and say much."""
+        n, k = len(self.points), len(means)
+        nearest = np.full(n, k)
+        for _ in range(LLOYD_STEPS):
+            before, nearest = nearest, nearest_of(means, self.points)
+            if (before == nearest).all():
+                break
+            members = scipy.sparse.csr_array((self.weights, (nearest, np.arange(n))), (k, n))
+            size = members.sum(axis=1)[:, None]
+            means = means + mean_of(members @ (self.points - means[nearest]), size, 0.0)
+        return means
+
     def at_random(self, n: int, rng: np.random.RandomState) -> Array:
         """Pick n points, with probability proportional to their weights; distinct ones while there are any."""
         left = self.weights.copy()
@@ -101,6 +118,14 @@ def sort_keys(points: Array) -> Array:
     in_order = bits ^ (bits >> 63 | np.iinfo(np.int64).min)  # of negative numbers, all bits change
     keys = in_order.astype(">i8")
     return keys.view(np.dtype((np.void, keys.itemsize * points.shape[1])))[:, 0]
+
+
+def nearest_of(means: Array, points: Array) -> Array:
+    """Which of the means is nearest to each point."""
+    offset = points.mean(axis=0)
+    centred, moved = points - offset, means - offset
+    nearest: Array = ((moved**2).sum(axis=1) - 2 * centred @ moved.T).argmin(axis=1)
+    return nearest
 
 
 def squared_distances_to(centred: Array, norms: Array, picked: Any) -> Array:

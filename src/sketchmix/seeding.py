@@ -83,7 +83,7 @@ class Candidates:
             if (before == nearest).all():
                 break
             members = scipy.sparse.csr_array((self.weights, (nearest, np.arange(n))), (k, n))
-            size = members.sum(axis=1)[:, None]
+            size: Array = members.sum(axis=1)[:, None]
             means = means + mean_of(members @ (self.points - means[nearest]), size, 0.0)
         return means
 

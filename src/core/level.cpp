@@ -13,6 +13,8 @@ void diagonal_statistics(const StatisticsTask& task, int n_threads);
 void spherical_statistics(const StatisticsTask& task, int n_threads);
 void diagonal_log_density(const DensityTask& task, int n_threads);
 void spherical_log_density(const DensityTask& task, int n_threads);
+void full_statistics(const FullStatisticsTask& task, int n_threads);
+void full_log_density(const FullDensityTask& task, int n_threads);
 
 const Kernels kernels = {
     SKETCHMIX_NAME(SKETCHMIX_LEVEL),
@@ -22,6 +24,8 @@ const Kernels kernels = {
     spherical_statistics,
     diagonal_log_density,
     spherical_log_density,
+    full_statistics,
+    full_log_density,
 };
 
 }  // namespace sketchmix::SKETCHMIX_LEVEL

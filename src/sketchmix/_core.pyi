@@ -58,3 +58,23 @@ def log_density(
     double_precision: bool,
     out: NDArray[Any],
 ) -> None: ...
+def full_statistics(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    sample_weight: NDArray[Any] | None,
+    log_weights: NDArray[Any],
+    means: NDArray[Any],
+    covariances: NDArray[Any],
+    n_shards: int,
+    size: NDArray[Any],
+    gradient: NDArray[Any],
+    curvature: NDArray[Any],
+) -> float: ...
+def full_log_density(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    log_weights: NDArray[Any],
+    means: NDArray[Any],
+    covariances: NDArray[Any],
+    out: NDArray[Any],
+) -> None: ...

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any, Self
 
 import numpy as np
@@ -15,8 +17,8 @@ from sklearn.utils import ClassifierTags, check_random_state
 
 from sketchmix import em, validation
 from sketchmix.base import SketchEstimator, one_blas_thread
-from sketchmix.families import FAMILIES
-from sketchmix.moments import Moments, Parameters, dense_block
+from sketchmix.families import FAMILIES, Statistics
+from sketchmix.moments import Parameters, dense_block
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch, Sketcher
@@ -37,8 +39,10 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     ----------
     n_components : int, default=1
         Number of Gaussians.
-    covariance_type : {"diag", "spherical"}, default="diag"
-        One variance for each component and rotated coordinate, or one for each component.
+    covariance_type : {"diag", "spherical", "full", "tied"}, default="diag"
+        One variance for each component and rotated coordinate; one for each component; any covariance for each
+        component; or any one covariance for all. For the last two an iteration costs Q^3 for a row that keeps Q
+        entries, and they are started from a fit of the first.
     sketch_size : int, float or "auto", default="auto"
         Entries kept of each row; see :class:`Sketcher`.
     transform : {"auto", "hadamard", "dct", "fourier", "none"}, default="auto"
@@ -77,7 +81,9 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     variances_ : ndarray of shape (n_components, n_features)
         Variances of the features (the diagonals of the covariances), in the user's space.
     rotated_variances_ : ndarray of shape (n_components, n_rotated) or (n_components,)
-        The variances as the model has them: in the rotated frame.
+        The variances as the model has them: in the rotated frame. For "diag" and "spherical" only.
+    covariances_ : ndarray of shape (n_components, n_features, n_features) or (n_features, n_features)
+        The covariances, in the user's space. For "full" and "tied" only.
     labels_ : ndarray of shape (n_samples,)
         The most likely component of each row that was fitted, from its kept entries.
     converged_ : bool
@@ -224,11 +230,14 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         validation.check_fitted(self, "weights_")
         labels: list[Array] = []
-        total = Moments.of_nothing(self._parameters)
-        for rotated in self._rotated(Rows(self, X, reset=False)):
-            block = dense_block(rotated)
-            total += self._family.statistics(block, self._parameters, None)
-            labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
+
+        def statistics_of_blocks() -> Iterator[Statistics]:
+            for rotated in self._rotated(Rows(self, X, reset=False)):
+                block = dense_block(rotated)
+                labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
+                yield self._family.statistics(block, self._parameters, None)
+
+        total = reduce(add, statistics_of_blocks())
         self._set_parameters(self._family.maximise(total, self._parameters, self._limits))
         self.labels_ = np.concatenate(labels)
         return self

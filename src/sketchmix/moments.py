@@ -50,6 +50,12 @@ def largest_magnitude(values: Array) -> float:
     return float(max(values.max(initial=0), -values.min(initial=0)))
 
 
+def finite_log(weights: Array) -> Array:
+    """Logarithms, that of the smallest positive number for zero."""
+    logarithms: Array = np.log(np.maximum(weights, np.finfo(float).tiny))
+    return logarithms
+
+
 @dataclass(frozen=True)
 class Parameters:
     """A mixture in the rotated frame; coordinate-major, as the kernels read it."""
@@ -61,7 +67,7 @@ class Parameters:
     @property
     def log_weights(self) -> Array:
         """Logarithms of the weights, finite for a component that lost all its rows."""
-        return np.log(np.maximum(self.weights, np.finfo(float).tiny))
+        return finite_log(self.weights)
 
 
 @dataclass(frozen=True)

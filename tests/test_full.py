@@ -295,9 +295,16 @@ def sketch_of(X: Array, q: int, dtype: str = "float64") -> Sketch:
 
 
 def random_problem(
-    family: Unrestricted, n: int, p: int, q: int, k: int, seed: int = 0, reg_covar: float = 0.0
+    family: Unrestricted,
+    n: int,
+    p: int,
+    q: int,
+    k: int,
+    seed: int = 0,
+    reg_covar: float = 0.0,
+    apart: float = 1.5,
 ) -> tuple[em.Problem, FullMixture]:
-    X, _, truth = known_truth(n, p, k, tied=family.name == "tied", seed=seed)
+    X, _, truth = known_truth(n, p, k, tied=family.name == "tied", seed=seed, apart=apart)
     problem = em.Problem.of(family, sketch_of(X, q), None, k, reg_covar)
     seeded = em.fit(problem.seeding, problem.seeding.start(truth.means), tol=1e-3, max_iter=20).parameters
     return problem, problem.begin(seeded)
@@ -454,7 +461,7 @@ def test_with_all_entries_it_is_scikit_learns_mixture(
 
 @FAMILY
 def test_converged_with_all_entries_it_is_scikit_learns_mixture(family: Unrestricted) -> None:
-    problem, start = random_problem(family, 500, 6, 6, 3, reg_covar=1e-3)
+    problem, start = random_problem(family, 500, 6, 6, 3, reg_covar=1e-3, apart=3)
     ours = em.fit(problem, start, tol=1e-14, max_iter=2000).parameters
     theirs = sklearns_mixture(family, problem.sketch.values, start, tol=1e-14, max_iter=2000)
     assert_same_mixture(ours, theirs, 1e-5)

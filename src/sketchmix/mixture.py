@@ -452,7 +452,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self._parameters = parameters
         self.weights_ = parameters.weights
         self.means_ = rotation.inverse(parameters.means.T)
-        self.variances_ = rotation.variances(self._family.diagonals(parameters))
+        self.variances_ = self._family.variances(parameters, rotation)
         for name, value in self._family.attributes(parameters, rotation).items():
             setattr(self, name, value)
 

@@ -83,6 +83,11 @@ class Family(ABC, Generic[M, S]):
     def diagonals(self, mixture: M) -> Array:
         """The diagonal of each component's covariance in the rotated frame, (K, P)."""
 
+    def variances(self, mixture: M, rotation: Rotation) -> Array:
+        """The variances of the features, (K, n_features)."""
+        variances: Array = rotation.variances(self.diagonals(mixture))  # what a diagonal covariance becomes
+        return variances
+
     @abstractmethod
     def covariance(self, mixture: M, k: int, axes: Array) -> Array:
         """A component's covariance between the given rotated axes, (n_axes, P)."""

@@ -102,6 +102,11 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
         diagonals = np.diagonal(mixture.covariances, axis1=1, axis2=2)
         return np.broadcast_to(diagonals, mixture.means.T.shape)
 
+    def variances(self, mixture: FullMixture, rotation: Rotation) -> Array:
+        axes = rotation.forward(np.eye(rotation.n_features))
+        of_covariances = ((axes @ mixture.covariances) * axes).sum(axis=2)
+        return np.broadcast_to(of_covariances, (len(mixture.weights), len(axes))).copy()
+
     def covariance(self, mixture: FullMixture, k: int, axes: Array) -> Array:
         matrix: Array = axes @ mixture.covariance(k) @ axes.T
         return matrix
@@ -168,7 +173,7 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
             otherwise = np.diag(np.average(seeded.variances[:, shared], axis=1, weights=weights))
             S = np.where(count >= limits.support, mean_of(products, count, 0.0), otherwise)
             S += limits.reg_covar * np.eye(len(S))
-            covariances.append(repaired(S, floor, LEAST_AT_START * np.trace(S) / len(S)))
+            covariances.append(repaired(S, floor, max(floor, LEAST_AT_START * np.trace(S) / len(S))))
         return FullMixture(seeded.weights, seeded.means, np.array(covariances))
 
     def maximise(self, statistics: FullStatistics, mixture: FullMixture, limits: Limits) -> FullMixture:

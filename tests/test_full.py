@@ -2,7 +2,7 @@
 
 import pickle
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,13 @@ SIZES = pytest.mark.parametrize(
         (1030, 4, 2, 2),  # several batches, the last of them short
     ],
 )
+
+
+@pytest.fixture(autouse=True)
+def one_blas_thread() -> Iterator[None]:
+    """As in a fit."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def random_block(n: int, p: int, q: int, seed: int = 0, dtype: str = "float64") -> Block:

@@ -1,6 +1,6 @@
 """What a block of sketched rows adds up to under given parameters: sums that can be added to others.
 
-These functions are the only callers of the core's EM kernels.
+These functions are the only callers of the core's EM kernels for axis-aligned covariances.
 """
 
 from __future__ import annotations

@@ -346,9 +346,9 @@ BOTH: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"n_components": "2"}, TypeError, r"n_components must be an integer; got '2'"),
         ({"n_components": 31}, ValueError, r"n_components=31 is more than .* n_samples=30; lower n_components"),
         (
-            {"covariance_type": "full"},
+            {"covariance_type": "banded"},
             ValueError,
-            r"covariance_type must be one of 'diag', 'spherical'.* got 'full'",
+            r"covariance_type must be one of 'diag', 'spherical'.* got 'banded'",
         ),
         ({"covariance_type": None}, ValueError, r"covariance_type must be one of .* got None"),
         ({"reg_covar": -1}, ValueError, r"reg_covar must be finite and at least 0; got -1"),

@@ -579,6 +579,17 @@ def test_criteria_count_the_parameters(name: str) -> None:
 
 @NAME
 @MAY_NOT_CONVERGE
+def test_a_fit_of_another_family_leaves_no_attributes(name: str) -> None:
+    gm, X = fitted(name)
+    gm.set_params(covariance_type="spherical").fit(X)
+    assert not hasattr(gm, "covariances_")
+    gm.set_params(covariance_type=name).fit(X)
+    assert not hasattr(gm, "rotated_variances_")
+    assert hasattr(gm, "covariances_")
+
+
+@NAME
+@MAY_NOT_CONVERGE
 def test_a_second_pass_raises_the_likelihood_of_the_rows(name: str) -> None:
     gm, X = fitted(name)
     before = gm.score(X)

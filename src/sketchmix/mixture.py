@@ -453,7 +453,11 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.weights_ = parameters.weights
         self.means_ = rotation.inverse(parameters.means.T)
         self.variances_ = self._family.variances(parameters, rotation)
-        for name, value in self._family.attributes(parameters, rotation).items():
+        for name in vars(self).get("_attributes_of_family", ()):
+            delattr(self, name)  # which may be those of another family
+        attributes = self._family.attributes(parameters, rotation)
+        self._attributes_of_family = tuple(attributes)
+        for name, value in attributes.items():
             setattr(self, name, value)
 
     def _joint_log_densities(self, X: ArrayLike | Sketch) -> Iterator[Array]:

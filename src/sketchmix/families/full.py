@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# Directions in which a start has less than this share of the mean variance are noise of pairs that few rows kept.
-LEAST_AT_START = 1e-2
+# Of the mean variance, what a start has in every direction, where the noise of its pairs leaves some with none: EM
+# then comes down from there in fewer iterations than it would come up.
+LEAST_AT_START = 0.1
+# Rows have this share in a component before a start looks at them.
+LEAST_SHARE_AT_START = 1e-4
 # Of the largest variance: below, a direction's would be lost among the rounding of the others.
-RESOLUTION = 1e-13
+RESOLUTION = 1e-12
 # A shard's work outweighs the addition of its sums; more shards than this serve no machine.
 MOST_SHARDS = 64
 # Rows that keep all entries, whose deviations are held, at a time.
@@ -164,6 +167,7 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
     ) -> FullMixture:
         """Covariances of entries that were kept together, around the seeded means; where there are none, none."""
         r = softmax(log_density(sketch.block, seeded), axis=1)
+        r[r < LEAST_SHARE_AT_START] = 0
         if sample_weight is not None:
             r *= sample_weight[:, None]
         covariances = []
@@ -205,8 +209,9 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
         found = np.zeros(len(mixture.weights), bool)
         for S, floor, which in zip(mixture.covariances, limits.floor, self.sharing(len(found)), strict=True):
             variances, directions = eigh(S)
-            thin = directions[:, variances <= 2 * floor]
-            found[which] = (np.einsum("pi,pq,qi->i", thin, together, thin) > 10 * floor).any()
+            least = resolved(floor, variances)
+            thin = directions[:, variances <= 2 * least]
+            found[which] = (np.einsum("pi,pq,qi->i", thin, together, thin) > 10 * least).any()
         return found
 
     def to_vector(self, mixture: FullMixture) -> Array:
@@ -294,9 +299,13 @@ def repaired(S: Array, least: float, floor: float) -> Array:
     if root_if_positive(symmetric - least * np.eye(len(S))) is not None:
         return symmetric
     variances, directions = eigh(symmetric)
-    resolved = max(floor, RESOLUTION * variances[-1])
-    clipped: Array = (directions * np.maximum(variances, resolved)) @ directions.T
+    clipped: Array = (directions * np.maximum(variances, resolved(floor, variances))) @ directions.T
     return (clipped + clipped.T) / 2
+
+
+def resolved(floor: float, variances: Array) -> float:
+    """The floor, or what it takes for a matrix with these variances, in increasing order, to have a root."""
+    return max(floor, RESOLUTION * float(variances[-1]))
 
 
 # -- rows that keep every entry ---------------------------------------------------------------------------
@@ -354,9 +363,10 @@ def sum_pairs(block: Block, means: Array, r: Array) -> tuple[Array, Array]:
     """Sums, over the rows that kept both of two entries, of r times their deviations, and of r, (P, P)."""
     products, count = np.zeros((2, len(means), len(means)))
     for k in range(r.shape[1]):
-        weight = np.sqrt(r[:, [k]])
-        products += gram(weight * (block.values - means[block.indices, k]), block.indices, len(means))
-        count += gram(np.broadcast_to(weight, block.values.shape), block.indices, len(means))
+        some = r[:, k] > 0
+        values, indices, weight = block.values[some], block.indices[some], np.sqrt(r[some, k, None])
+        products += gram(weight * (values - means[indices, k]), indices, len(means))
+        count += gram(np.broadcast_to(weight, values.shape), indices, len(means))
     return products, count
 
 

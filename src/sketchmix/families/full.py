@@ -120,6 +120,11 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
             deviations[y == k] @= root(mixture.covariance(k)).T
         return deviations
 
+    def n_parameters(self, n_components: int, n_features: int) -> int:
+        of_a_covariance = n_features * (n_features + 1) // 2
+        of_covariances = len(self.sharing(n_components)) * of_a_covariance
+        return n_components - 1 + n_components * n_features + of_covariances
+
     # -- densities and statistics -------------------------------------------------------------------------
 
     def log_density(self, block: Block, mixture: FullMixture) -> Array:
@@ -165,7 +170,10 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
     def begin(
         self, seeded: Parameters, sketch: Sketch, sample_weight: Array | None, limits: Limits
     ) -> FullMixture:
-        """Covariances of entries that were kept together, around the seeded means; where there are none, none."""
+        """Covariances of entries that were kept together, around the seeded means.
+
+        Entries that too few rows kept together begin uncorrelated, with the seeded variances.
+        """
         r = softmax(log_density(sketch.block, seeded), axis=1)
         r[r < LEAST_SHARE_AT_START] = 0
         if sample_weight is not None:
@@ -248,10 +256,6 @@ class Full(Unrestricted):
     def attributes(self, mixture: FullMixture, rotation: Rotation) -> dict[str, Array]:
         return {"covariances_": in_users_space(mixture.covariances, rotation)}
 
-    def n_parameters(self, n_components: int, n_features: int) -> int:
-        of_a_covariance = n_features * (n_features + 1) // 2
-        return n_components - 1 + n_components * (n_features + of_a_covariance)
-
 
 class Tied(Unrestricted):
     """All components have the same covariance S."""
@@ -263,10 +267,6 @@ class Tied(Unrestricted):
 
     def attributes(self, mixture: FullMixture, rotation: Rotation) -> dict[str, Array]:
         return {"covariances_": in_users_space(mixture.covariances, rotation)[0]}
-
-    def n_parameters(self, n_components: int, n_features: int) -> int:
-        of_a_covariance = n_features * (n_features + 1) // 2
-        return n_components - 1 + n_components * n_features + of_a_covariance
 
 
 def in_users_space(covariances: Array, rotation: Rotation) -> Array:

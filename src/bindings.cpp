@@ -346,6 +346,59 @@ void solve_each(Array<double> matrices, Array<double> right_sides, Output<double
   kernels.solve_each(task, n_threads);
 }
 
+FullGaussians full_gaussians(const Array<double>& log_weights, const Array<double>& means,
+                             const Array<double>& covariances) {
+  FullGaussians g;
+  g.n_components = log_weights.size();
+  require(means.ndim() == 2 && means.shape(1) == g.n_components, "means must be n_features x n_components");
+  g.n_features = means.shape(0);
+  require(covariances.ndim() == 3 && covariances.shape(1) == g.n_features && covariances.shape(2) == g.n_features,
+          "each of the covariances must be n_features x n_features");
+  g.n_covariances = covariances.shape(0);
+  require(g.n_covariances == 1 || g.n_covariances == g.n_components,
+          "there must be a covariance for each component, or one for all");
+  g.log_weights = log_weights.data();
+  g.means = means.data();
+  g.covariances = covariances.data();
+  return g;
+}
+
+double full_statistics(Rows values, Rows indices, std::optional<Array<double>> sample_weight,
+                       Array<double> log_weights, Array<double> means, Array<double> covariances, size_t n_shards,
+                       Output<double> size, Output<double> gradient, Output<double> curvature) {
+  double log_likelihood = 0;
+  FullStatisticsTask task;
+  task.sketch = view(values, indices);
+  task.gaussians = full_gaussians(log_weights, means, covariances);
+  task.n_shards = n_shards;
+  if (sample_weight) {
+    require(sample_weight->size() == task.sketch.n_rows, "sample_weight must have one entry a row");
+    task.sample_weight = sample_weight->data();
+  }
+  require(n_shards > 0 && size.size() == log_weights.size() && gradient.size() == means.size() &&
+              curvature.size() == covariances.size(),
+          "the sums must be shaped like the parameters");
+  task.sums = {&log_likelihood, size.data(), gradient.data(), curvature.data()};
+  const int n_threads = threads_for(n_shards);
+  {
+    nb::gil_scoped_release release;
+    kernels.full_statistics(task, n_threads);
+  }
+  return log_likelihood;
+}
+
+void full_log_density(Rows values, Rows indices, Array<double> log_weights, Array<double> means,
+                      Array<double> covariances, Output<double> out) {
+  FullDensityTask task;
+  task.sketch = view(values, indices);
+  task.gaussians = full_gaussians(log_weights, means, covariances);
+  require(out.size() == task.sketch.n_rows * task.gaussians.n_components, "out must be n_rows x n_components");
+  task.log_density = out.data();
+  const int n_threads = threads_for(task.sketch.n_rows / 64);
+  nb::gil_scoped_release release;
+  kernels.full_log_density(task, n_threads);
+}
+
 }  // namespace
 }  // namespace sketchmix
 
@@ -377,4 +430,9 @@ NB_MODULE(_core, m) {
         "Log weight plus log density, and the expected coordinates, of every row in every component.");
   m.def("solve_each", &solve_each, "matrices"_a, "right_sides"_a, "solutions"_a,
         "Solve symmetric positive semi-definite systems, lower triangles packed row by row.");
+  m.def("full_statistics", &full_statistics, "values"_a, "indices"_a, "sample_weight"_a.none(), "log_weights"_a,
+        "means"_a, "covariances"_a, "n_shards"_a, "size"_a, "gradient"_a, "curvature"_a,
+        "Add one pass of EM under any covariances to the given sums; returns the log-likelihood.");
+  m.def("full_log_density", &full_log_density, "values"_a, "indices"_a, "log_weights"_a, "means"_a,
+        "covariances"_a, "out"_a, "As `log_density`, under any covariances.");
 }

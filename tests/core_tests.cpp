@@ -126,6 +126,88 @@ void test_mixture(const Kernels& kernels, size_t n, size_t q, size_t p, size_t k
   }
 }
 
+// log weight + log density, by elimination of the kept block.
+double expected_full_density(const Made<double, uint16_t>& sketch, const FullGaussians& g, size_t i, size_t k) {
+  const size_t q = sketch.view.sketch_size, p = g.n_features;
+  const uint16_t* const kept = sketch.indices.data() + i * q;
+  const double* const covariance = g.covariances + (g.n_covariances == 1 ? 0 : k) * p * p;
+  std::vector<double> block(q * q), d(q);
+  for (size_t a = 0; a < q; ++a) {
+    d[a] = sketch.values[i * q + a] - g.means[kept[a] * g.n_components + k];
+    for (size_t b = 0; b < q; ++b) block[a * q + b] = covariance[kept[a] * p + kept[b]];
+  }
+  double sum = g.log_weights[k];
+  for (size_t a = 0; a < q; ++a) {
+    sum -= 0.5 * (std::log(block[a * q + a]) + d[a] * d[a] / block[a * q + a]);
+    for (size_t b = a + 1; b < q; ++b) {
+      const double factor = block[b * q + a] / block[a * q + a];
+      d[b] -= factor * d[a];
+      for (size_t c = a; c < q; ++c) block[b * q + c] -= factor * block[a * q + c];
+    }
+  }
+  return sum;
+}
+
+// Covariances I + a a^T. Half the curvature is the derivative of the log-likelihood by a covariance: it must say
+// what small steps along S do.
+void test_full(const Kernels& kernels, size_t n, size_t q, size_t p, size_t k, size_t n_covariances) {
+  const Made<double, uint16_t> sketch(n, q, p, Value::float64, Index::uint16);
+  const Mixture mixture(p, k, true);
+  std::vector<double> covariances(n_covariances * p * p);
+  for (size_t c = 0; c < n_covariances; ++c) {
+    std::vector<double> a(p);
+    for (double& x : a) x = normal();
+    for (size_t i = 0; i < p * p; ++i) covariances[c * p * p + i] = a[i / p] * a[i % p] + (i / p == i % p ? 1 : 0);
+  }
+  const FullGaussians gaussians{
+      p, k, n_covariances, mixture.log_weights.data(), mixture.means.data(), covariances.data()};
+
+  std::vector<double> density(n * k);
+  kernels.full_log_density({sketch.view, gaussians, density.data()}, 2);
+  bool all = true;
+  for (size_t i = 0; i < n * k; ++i)
+    all = all && close(density[i], expected_full_density(sketch, gaussians, i / k, i % k), 1e-10);
+  expect(all, kernels.level, "log density under full covariances");
+
+  std::vector<double> weight(n);
+  for (double& w : weight) w = std::fabs(normal());
+  const auto statistics = [&](const FullGaussians& g, std::vector<double>& size, std::vector<double>& gradient,
+                              std::vector<double>& curvature) {
+    double log_likelihood = 0;
+    size.assign(k, 0), gradient.assign(p * k, 0), curvature.assign(covariances.size(), 0);
+    kernels.full_statistics(
+        {sketch.view, weight.data(), g, 3, {&log_likelihood, size.data(), gradient.data(), curvature.data()}}, 2);
+    return log_likelihood;
+  };
+  std::vector<double> size, gradient, curvature, unused[3];
+  const double log_likelihood = statistics(gaussians, size, gradient, curvature);
+  double expected = 0, total = 0, expected_total = 0, along = 0;
+  for (size_t i = 0; i < n; ++i) {
+    double sum = 0;
+    for (size_t c = 0; c < k; ++c) sum += std::exp(density[i * k + c]);
+    expected += weight[i] * std::log(sum);
+    expected_total += weight[i];
+  }
+  for (double s : size) total += s;
+  expect(close(log_likelihood, expected, 1e-10), kernels.level, "log-likelihood under full covariances");
+  expect(close(total, expected_total, 1e-10), kernels.level, "sizes under full covariances");
+
+  for (size_t c = 0; c < n_covariances; ++c)
+    for (size_t i = 0; i < p; ++i)
+      for (size_t j = 0; j <= i; ++j)
+        along += (i == j ? 0.5 : 1.0) * curvature[(c * p + i) * p + j] * covariances[(c * p + i) * p + j];
+  const double step = 1e-5;
+  std::vector<double> wider = covariances, narrower = covariances;
+  for (double& s : wider) s *= 1 + step;
+  for (double& s : narrower) s *= 1 - step;
+  FullGaussians moved = gaussians;
+  moved.covariances = wider.data();
+  const double above = statistics(moved, unused[0], unused[1], unused[2]);
+  moved.covariances = narrower.data();
+  const double below = statistics(moved, unused[0], unused[1], unused[2]);
+  expect(close(along, (above - below) / (2 * step), 1e-5), kernels.level, "curvature under full covariances");
+}
+
 // The rotation by H(lead) (x) leaf, with the leaf the identity: plain Hadamard butterflies.
 template <class T>
 void test_sketch(const Kernels& kernels, size_t lead, size_t run, size_t padding, size_t q, size_t n_shared,
@@ -201,6 +283,10 @@ void test_level(const Kernels& kernels) {
       test_mixture<double, uint32_t>(kernels, 57, 1, 5, k, diagonal, Value::float64, Index::uint32);
       test_mixture<double, uint16_t>(kernels, 1, 13, 13, k, diagonal, Value::float64, Index::uint16);
     }
+  for (const size_t k : {1, 2, 5})
+    for (const size_t n_covariances : {size_t{1}, k})
+      for (const size_t q : {1, 2, 5, 8, 13, 19})
+        for (const size_t n : {1, 7, 8, 65, 530}) test_full(kernels, n, q, 19, k, n_covariances);
   for (const Value value : {Value::float16, Value::float32, Value::float64})
     for (const size_t n_shared : {0, 1})
       for (const size_t q : {1, 2, 15, 17, 30, 31}) {

@@ -208,6 +208,59 @@ def m_step(
     return r.sum(axis=0) / r.sum(), new_means, new_variances
 
 
+# -- mixtures with any covariances, on kept entries -------------------------------------------------------
+# Covariances are (K, P, P).
+
+
+def full_joint_log_density(
+    values: Array, indices: NDArray[np.integer], weights: Array, means: Array, covariances: Array
+) -> Array:
+    """log pi_k + log N(x; mu_R, S_R), for every row and component."""
+    out = np.zeros((len(values), len(weights)))
+    for i, (x, kept) in enumerate(zip(values, indices, strict=True)):
+        for k, (mean, S) in enumerate(zip(means, covariances, strict=True)):
+            block, d = S[np.ix_(kept, kept)], x - mean[kept]
+            log_determinant = np.linalg.slogdet(2 * np.pi * block)[1]
+            out[i, k] = np.log(weights[k]) - 0.5 * (log_determinant + d @ np.linalg.solve(block, d))
+    return out
+
+
+def full_sums(
+    values: Array, indices: NDArray[np.integer], r: Array, means: Array, covariances: Array
+) -> tuple[Array, Array, Array]:
+    """For each component, with Lambda = R (S_R)^-1 R^T: sums of r Lambda (x - mean), of r Lambda, and of
+    r Lambda (x - mean) (x - mean)^T Lambda."""
+    gradient, precision, outer = np.zeros_like(means), np.zeros_like(covariances), np.zeros_like(covariances)
+    for x, kept, ri in zip(values, indices, r, strict=True):
+        for k, (mean, S) in enumerate(zip(means, covariances, strict=True)):
+            inverse, deviation = np.zeros_like(S), np.zeros_like(mean)
+            inverse[np.ix_(kept, kept)] = np.linalg.inv(S[np.ix_(kept, kept)])
+            deviation[kept] = x - mean[kept]
+            u = inverse @ deviation
+            gradient[k] += ri[k] * u
+            precision[k] += ri[k] * inverse
+            outer[k] += ri[k] * np.outer(u, u)
+    return gradient, precision, outer
+
+
+def full_m_step(
+    values: Array, indices: NDArray[np.integer], r: Array, means: Array, covariances: Array, *, tied: bool
+) -> tuple[Array, Array, Array]:
+    """Means and scatters of rows completed by their conditional expectations given what was kept."""
+    n, (k, p) = r.sum(axis=0), means.shape
+    completed, hidden = np.zeros((k, len(values), p)), np.zeros((k, len(values), p, p))
+    for c in range(k):
+        for i, (x, kept) in enumerate(zip(values, indices, strict=True)):
+            regression = covariances[c][:, kept] @ np.linalg.inv(covariances[c][np.ix_(kept, kept)])
+            completed[c, i] = means[c] + regression @ (x - means[c][kept])
+            hidden[c, i] = covariances[c] - regression @ covariances[c][kept]
+    new_means = np.array([r[:, c] @ completed[c] / n[c] for c in range(k)])
+    gaps = completed - new_means[:, None]
+    scatters = np.einsum("ic,cip,ciq->cpq", r, gaps, gaps) + np.einsum("ic,cipq->cpq", r, hidden)
+    new_covariances = np.tile(scatters.sum(axis=0) / n.sum(), (k, 1, 1)) if tied else scatters / n[:, None, None]
+    return n / n.sum(), new_means, new_covariances
+
+
 # -- clusterings ------------------------------------------------------------------------------------------
 
 

@@ -43,6 +43,8 @@ def rows(n: int = 60, p: int = 8) -> Array:
         GaussianMixture(n_components=4),
         GaussianMixture(n_components=4, covariance_type="spherical"),
         GaussianMixture(n_components=4, covariance_type="low_rank", rank=1),
+        GaussianMixture(n_components=4, covariance_type="full"),
+        GaussianMixture(n_components=4, covariance_type="tied"),
         KMeans(),
         KMeans(n_clusters=2, init="random"),
         PCA(n_components=1),

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 import sketchmix as sm
 from sketchmix import _core, moments
-from sketchmix.moments import Block, Parameters
+from sketchmix.families.full import FullMixture, sparse_statistics
+from sketchmix.moments import LOG_2_PI, Block, Parameters
 from tests import reference
 
 Array = NDArray[Any]
@@ -161,7 +162,7 @@ def compute_all() -> dict[str, Array]:
     for sketch_case in sketch_cases():
         sketch = sketcher_of(sketch_case).transform(rows_of(sketch_case))
         results[f"{sketch_case} values"], results[f"{sketch_case} indices"] = sketch.values, sketch.indices
-    return results | halves_read() | halves_written()
+    return results | dict(full_results()) | halves_read() | halves_written()
 
 
 def ties() -> Iterator[tuple[str, Block, Parameters]]:
@@ -188,6 +189,28 @@ def far_rows() -> Iterator[tuple[str, Block, Parameters]]:
                 variances = np.ones((4, k) if family == "diag" else k)
                 parameters = Parameters(np.full(k, 1 / k), means, variances)
                 yield f"{k} {family} {block.values.dtype}", block, parameters
+
+
+def full_cases() -> Iterator[tuple[str, Block, FullMixture]]:
+    """Any covariances, one for each component or one for all, with as many rows as lanes and one more or less."""
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 4, 5, 7, 8, 9, 17):
+        for q in (1, 4, 5, 9, 12):
+            for k, n_covariances in ((1, 1), (3, 1), (3, 3)):
+                factors = rng.normal(size=(n_covariances, 13, 15))
+                covariances = factors @ factors.transpose(0, 2, 1)
+                parameters = FullMixture(rng.dirichlet(np.ones(k)), rng.normal(size=(13, k)), covariances)
+                kept = np.sort(rng.permuted(np.tile(np.arange(13), (n, 1)), axis=1)[:, :q], axis=1)
+                values = 3 * rng.normal(size=(n, q)).astype(("float16", "float32", "float64")[n % 3])
+                yield f"full {n} {q} {k} {n_covariances}", Block.of(values, kept.astype(np.uint16)), parameters
+
+
+def full_results() -> Iterator[tuple[str, Array]]:
+    for name, block, parameters in full_cases():
+        sums = sparse_statistics(block, parameters, None)
+        yield f"{name} log-likelihood", np.array(sums.log_likelihood)
+        for part in ("size", "gradient", "curvature"):
+            yield f"{name} {part}", getattr(sums, part)
 
 
 def halves_read() -> dict[str, Array]:
@@ -328,6 +351,23 @@ def test_statistics(results: dict[str, Array], n_components: int) -> None:
         if case.n_components == n_components:
             for name, expected in expected_sums(case).items():
                 assert_close(results[f"{case} {name}"], expected, double=case.double, what=f"{name} of {case}")
+
+
+def test_statistics_under_any_covariances(results: dict[str, Array]) -> None:
+    for name, block, parameters in full_cases():
+        values, k = block.values.astype(float), len(parameters.weights)
+        by_component = parameters.means.T, np.array([parameters.covariance(c) for c in range(k)])
+        joint = reference.full_joint_log_density(values, block.indices, parameters.weights, *by_component)
+        r = reference.responsibilities(joint)
+        gradient, precision, outer = reference.full_sums(values, block.indices, r, *by_component)
+        curvature = outer - precision
+        if len(parameters.covariances) == 1:
+            curvature = curvature.sum(axis=0, keepdims=True)
+        likelihood = reference.log_likelihood(joint).sum() + values.size * LOG_2_PI / 2
+        expected = {"size": r.sum(axis=0), "gradient": gradient.T, "curvature": curvature}
+        expected["log-likelihood"] = likelihood
+        for part, value in expected.items():
+            assert_close(results[f"{name} {part}"], value, double=True, what=f"{part} of {name}")
 
 
 def test_the_first_of_equally_near_components_takes_the_row(results: dict[str, Array]) -> None:

@@ -153,6 +153,39 @@ struct SolveTask {
   double* solutions = nullptr;          // n_systems x n_unknowns
 };
 
+// K Gaussians in the rotated frame with any covariances: one for each component, or one for all.
+struct FullGaussians {
+  size_t n_features = 0;
+  size_t n_components = 0;
+  size_t n_covariances = 0;             // K or 1
+  const double* log_weights = nullptr;  // K
+  const double* means = nullptr;        // P x K
+  const double* covariances = nullptr;  // n_covariances x P x P, symmetric
+};
+
+// With Lambda the inverse of a row's kept block of S, padded with zeros, and u = Lambda (x - mean). Filled with
+// zeros by the caller.
+struct FullSums {
+  double* log_likelihood = nullptr;
+  double* size = nullptr;       // K: sum of r
+  double* gradient = nullptr;   // P x K: sum of r u
+  double* curvature = nullptr;  // n_covariances x P x P: the lower triangle of the sum of r (u u^T - Lambda)
+};
+
+struct FullStatisticsTask {
+  SketchView sketch;
+  const double* sample_weight = nullptr;  // n_rows, or null
+  FullGaussians gaussians;
+  size_t n_shards = 1;
+  FullSums sums;
+};
+
+struct FullDensityTask {
+  SketchView sketch;
+  FullGaussians gaussians;
+  double* log_density = nullptr;  // n_rows x K: log weight + log density + sketch_size log(2 pi) / 2
+};
+
 struct Kernels {
   const char* level;
   void (*sketch_float)(const SketchTask<float>&, int n_threads);
@@ -164,6 +197,8 @@ struct Kernels {
   void (*low_rank_statistics)(const LowRankStatisticsTask&, int n_threads);
   void (*low_rank_posterior)(const LowRankPosteriorTask&, int n_threads);
   void (*solve_each)(const SolveTask&, int n_threads);
+  void (*full_statistics)(const FullStatisticsTask&, int n_threads);
+  void (*full_log_density)(const FullDensityTask&, int n_threads);
 };
 
 namespace baseline {

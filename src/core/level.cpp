@@ -16,6 +16,8 @@ void spherical_log_density(const DensityTask& task, int n_threads);
 void low_rank_statistics(const LowRankStatisticsTask& task, int n_threads);
 void low_rank_posterior(const LowRankPosteriorTask& task, int n_threads);
 void solve_each(const SolveTask& task, int n_threads);
+void full_statistics(const FullStatisticsTask& task, int n_threads);
+void full_log_density(const FullDensityTask& task, int n_threads);
 
 const Kernels kernels = {
     SKETCHMIX_NAME(SKETCHMIX_LEVEL),
@@ -28,6 +30,8 @@ const Kernels kernels = {
     low_rank_statistics,
     low_rank_posterior,
     solve_each,
+    full_statistics,
+    full_log_density,
 };
 
 }  // namespace sketchmix::SKETCHMIX_LEVEL

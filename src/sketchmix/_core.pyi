@@ -85,3 +85,23 @@ def low_rank_posterior(
     latent: NDArray[Any] | None,
 ) -> None: ...
 def solve_each(matrices: NDArray[Any], right_sides: NDArray[Any], solutions: NDArray[Any]) -> None: ...
+def full_statistics(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    sample_weight: NDArray[Any] | None,
+    log_weights: NDArray[Any],
+    means: NDArray[Any],
+    covariances: NDArray[Any],
+    n_shards: int,
+    size: NDArray[Any],
+    gradient: NDArray[Any],
+    curvature: NDArray[Any],
+) -> float: ...
+def full_log_density(
+    values: NDArray[Any],
+    indices: NDArray[Any],
+    log_weights: NDArray[Any],
+    means: NDArray[Any],
+    covariances: NDArray[Any],
+    out: NDArray[Any],
+) -> None: ...

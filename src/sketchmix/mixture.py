@@ -29,7 +29,6 @@ from sketchmix.sources import Rows
 Array = NDArray[Any]
 
 INIT_PARAMS = ("k-means++", "random_from_data")
-FAMILY_ATTRIBUTES = {"rotated_variances_", "factors_", "noise_variances_"}
 
 
 class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # type: ignore[misc]
@@ -42,9 +41,11 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     ----------
     n_components : int, default=1
         Number of Gaussians.
-    covariance_type : {"diag", "spherical", "low_rank"}, default="diag"
-        One variance for each component and rotated coordinate, one for each component, or `rank` directions in
-        which a component spreads, and one variance in all others.
+    covariance_type : {"diag", "spherical", "low_rank", "full", "tied"}, default="diag"
+        One variance for each component and rotated coordinate; one for each component; `rank` directions in which
+        a component spreads, and one variance in all others; any covariance for each component; or any one
+        covariance for all. For the last two an iteration costs Q^3 for a row that keeps Q entries. All but the
+        first two are started from a simpler fit.
     rank : int or "auto", default=10
         How many directions, for ``covariance_type="low_rank"``. "auto" takes the number at which a fifth of the
         rows, left out of a short fit, is most likely.
@@ -87,12 +88,14 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     variances_ : ndarray of shape (n_components, n_features)
         Variances of the features (the diagonals of the covariances), in the user's space.
     rotated_variances_ : ndarray of shape (n_components, n_rotated) or (n_components,)
-        The variances as a diagonal or spherical model has them: in the rotated frame.
+        The variances as the model has them: in the rotated frame. For "diag" and "spherical" only.
     factors_ : ndarray of shape (n_components, n_features, rank)
-        Of a low-rank model: the directions, in the user's space, each as long as its standard deviation beyond
-        the noise's; the longest first.
+        The directions, in the user's space, each as long as its standard deviation beyond the noise's; the
+        longest first. For "low_rank" only.
     noise_variances_ : ndarray of shape (n_components,)
-        Of a low-rank model: the variance in all other directions.
+        The variances in all other directions. For "low_rank" only.
+    covariances_ : ndarray of shape (n_components, n_features, n_features) or (n_features, n_features)
+        The covariances, in the user's space. For "full" and "tied" only.
     labels_ : ndarray of shape (n_samples,)
         The most likely component of each row that was fitted, from its kept entries.
     converged_ : bool
@@ -241,12 +244,15 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         validation.check_fitted(self, "weights_")
         labels: list[Array] = []
-        parts: list[Statistics] = []
-        for rotated in self._rotated(Rows(self, X, reset=False)):
-            block = dense_block(rotated)
-            parts = [reduce(add, [*parts, self._family.statistics(block, self._parameters, None)])]
-            labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
-        self._set_parameters(self._family.maximise(parts[0], self._parameters, self._limits))
+
+        def statistics_of_blocks() -> Iterator[Statistics]:
+            for rotated in self._rotated(Rows(self, X, reset=False)):
+                block = dense_block(rotated)
+                labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
+                yield self._family.statistics(block, self._parameters, None)
+
+        total = reduce(add, statistics_of_blocks())
+        self._set_parameters(self._family.maximise(total, self._parameters, self._limits))
         self.labels_ = np.concatenate(labels)
         return self
 
@@ -509,8 +515,6 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         return self._parameters
 
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
-        for name in set(vars(self)) & FAMILY_ATTRIBUTES:
-            delattr(self, name)  # of an earlier fit of another family
         self.sketcher_, self._family, self._limits = problem.sketch.sketcher, problem.family, problem.limits
         self._set_parameters(result.parameters)
         self.converged_ = result.converged
@@ -527,7 +531,11 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.weights_ = parameters.weights
         self.means_ = rotation.inverse(parameters.means.T)
         self.variances_ = self._family.variances(parameters, rotation)
-        for name, value in self._family.attributes(parameters, rotation).items():
+        for name in vars(self).get("_attributes_of_family", ()):
+            delattr(self, name)  # which may be those of another family
+        attributes = self._family.attributes(parameters, rotation)
+        self._attributes_of_family = tuple(attributes)
+        for name, value in attributes.items():
             setattr(self, name, value)
 
     def _joint_log_densities(self, X: ArrayLike | Sketch) -> Iterator[Array]:

@@ -1,6 +1,6 @@
 """What a block of sketched rows adds up to under given parameters: sums that can be added to others.
 
-These functions are the only callers of the core's EM kernels.
+These functions are the only callers of the core's EM kernels for axis-aligned covariances.
 """
 
 from __future__ import annotations
@@ -58,6 +58,12 @@ def largest_magnitude(values: Array) -> float:
     return float(max(values.max(initial=0), -values.min(initial=0)))
 
 
+def finite_log(weights: Array) -> Array:
+    """Logarithms, that of the smallest positive number for zero."""
+    logarithms: Array = np.log(np.maximum(weights, np.finfo(float).tiny))
+    return logarithms
+
+
 @dataclass(frozen=True)
 class Parameters:
     """A mixture in the rotated frame; coordinate-major, as the kernels read it."""
@@ -68,8 +74,8 @@ class Parameters:
 
     @property
     def log_weights(self) -> Array:
-        """Logarithms of the weights."""
-        return log_of_weights(self.weights)
+        """Logarithms of the weights, finite for a component that lost all its rows."""
+        return finite_log(self.weights)
 
 
 @dataclass(frozen=True)
@@ -178,12 +184,6 @@ def in_double(block: Block, means: Array, variances: Array) -> bool:
     largest = max(block.largest, largest_magnitude(means))
     energy = block.values.shape[1] * largest**2 / min(1.0, float(variances.min()))
     return not (largest >= SMALLEST_IN_FLOAT32 and energy <= LARGEST_IN_FLOAT32)
-
-
-def log_of_weights(weights: Array) -> Array:
-    """Logarithms, finite for a component that lost all its rows."""
-    logarithms: Array = np.log(np.maximum(weights, np.finfo(float).tiny))
-    return logarithms
 
 
 def n_shards(n_rows: int, sketch_size: int, n_rotated: int) -> int:

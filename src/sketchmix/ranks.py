@@ -15,8 +15,8 @@ from sketchmix.moments import Parameters
 RANKS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128)
 # Every so many rows one is left out of the fits, and asked afterwards.
 LEFT_OUT = 5
-MAX_ITER = 20
-TOL = 1e-2
+MAX_ITER = 50
+TOL = 1e-3
 
 
 def best_rank(problem: em.Problem, seeded: Parameters) -> int:

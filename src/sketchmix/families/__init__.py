@@ -5,11 +5,13 @@ from typing import Any
 from sketchmix.families.axis_aligned import AxisAligned
 from sketchmix.families.diagonal import Diagonal
 from sketchmix.families.family import Family, Limits, Mixture, Statistics
+from sketchmix.families.full import Full, Tied, Unrestricted
 from sketchmix.families.low_rank import LowRank
 from sketchmix.families.spherical import Spherical
 
 AXIS_ALIGNED: dict[str, AxisAligned] = {family.name: family for family in (Diagonal(), Spherical())}
-FAMILIES: dict[str, Family[Any, Any]] = {**AXIS_ALIGNED}
+UNRESTRICTED: dict[str, Unrestricted] = {family.name: family for family in (Full(), Tied())}
+FAMILIES: dict[str, Family[Any, Any]] = {**AXIS_ALIGNED, **UNRESTRICTED}
 COVARIANCE_TYPES = (*FAMILIES, LowRank.name)
 
 
@@ -22,13 +24,17 @@ __all__ = [
     "AXIS_ALIGNED",
     "COVARIANCE_TYPES",
     "FAMILIES",
+    "UNRESTRICTED",
     "AxisAligned",
     "Diagonal",
     "Family",
+    "Full",
     "Limits",
     "LowRank",
     "Mixture",
     "Spherical",
     "Statistics",
+    "Tied",
+    "Unrestricted",
     "family_of",
 ]

@@ -21,9 +21,9 @@ from sketchmix.moments import (
     Block,
     Parameters,
     dense_block,
+    finite_log,
     in_double,
     log_density,
-    log_of_weights,
     n_shards,
 )
 
@@ -153,7 +153,7 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         _core.low_rank_posterior(
             block.values,
             block.indices,
-            log_of_weights(mixture.weights),
+            finite_log(mixture.weights),
             mixture.means,
             mixture.factors,
             mixture.noise,
@@ -171,7 +171,7 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
             block.values,
             block.indices,
             sample_weight,
-            log_of_weights(mixture.weights),
+            finite_log(mixture.weights),
             mixture.means,
             mixture.factors,
             mixture.noise,
@@ -210,7 +210,7 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         return np.asarray((mixture.noise <= 2 * limits.floor) & (shared > 10 * limits.floor))
 
     def to_vector(self, mixture: LowRankMixture) -> Array:
-        parts = log_of_weights(mixture.weights), mixture.means, mixture.factors, np.log(mixture.noise)
+        parts = finite_log(mixture.weights), mixture.means, mixture.factors, np.log(mixture.noise)
         return np.concatenate([part.ravel() for part in parts])
 
     def of_vector(self, vector: Array, like: LowRankMixture) -> LowRankMixture | None:

@@ -1,0 +1,377 @@
+"""Covariances of any form: one for each component, or one that all share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_solve, cholesky, eigh, solve_triangular
+from scipy.sparse import csr_array
+from scipy.special import logsumexp, softmax
+
+from sketchmix import _core
+from sketchmix.families.axis_aligned import AxisAligned, mean_of
+from sketchmix.families.diagonal import Diagonal
+from sketchmix.families.family import Family, Limits
+from sketchmix.moments import LOG_2_PI, Block, Parameters, finite_log, log_density
+
+if TYPE_CHECKING:
+    from sketchmix.rotation import Rotation
+    from sketchmix.sketch import Sketch
+
+Array = NDArray[Any]
+
+# Of the mean variance, what a start has in every direction, where the noise of its pairs leaves some with none: EM
+# then comes down from there in fewer iterations than it would come up.
+LEAST_AT_START = 0.1
+# Rows have this share in a component before a start looks at them.
+LEAST_SHARE_AT_START = 1e-4
+# Of the largest variance: below, a direction's would be lost among the rounding of the others.
+RESOLUTION = 1e-12
+# A shard's work outweighs the addition of its sums; more shards than this serve no machine.
+MOST_SHARDS = 64
+# Rows that keep all entries, whose deviations are held, at a time.
+DENSE_ROWS_AT_A_TIME = 16384
+
+
+@dataclass(frozen=True)
+class FullMixture:
+    """A mixture in the rotated frame."""
+
+    weights: Array  # (K,)
+    means: Array  # (P, K)
+    covariances: Array  # (K, P, P), or (1, P, P) for one that all components share
+
+    @property
+    def log_weights(self) -> Array:
+        """Logarithms of the weights, finite for a component that lost all its rows."""
+        return finite_log(self.weights)
+
+    def covariance(self, k: int) -> Array:
+        """That of a component."""
+        matrix: Array = self.covariances[k % len(self.covariances)]
+        return matrix
+
+
+@dataclass(frozen=True)
+class FullStatistics:
+    """Sums over rows of r, r u and r (u u^T - A): A is the inverse of a row's kept block of S, u = A (x - mean).
+
+    The log-likelihood's derivative by a mean is `gradient`, and by a covariance half the `curvature`.
+    """
+
+    log_likelihood: float
+    size: Array  # (K,)
+    gradient: Array  # (P, K)
+    curvature: Array  # shaped like the covariances
+
+    def __add__(self, other: FullStatistics) -> FullStatistics:
+        return FullStatistics(
+            self.log_likelihood + other.log_likelihood,
+            self.size + other.size,
+            self.gradient + other.gradient,
+            self.curvature + other.curvature,
+        )
+
+
+class Unrestricted(Family[FullMixture, FullStatistics]):
+    """A family of covariances that may be any positive definite matrices.
+
+    What rows did not keep makes EM slow here: it starts from what pairs of entries that were kept together say,
+    and is accelerated.
+    """
+
+    accelerated = True
+
+    # -- shape --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def sharing(self, n_components: int) -> list[list[int]]:
+        """For each covariance, the components that have it."""
+
+    @property
+    def seed(self) -> AxisAligned:
+        return Diagonal()
+
+    def shared_variances(self, variances: Array, n_components: int) -> Array:
+        return np.full(len(self.sharing(n_components)), variances.mean())
+
+    def variances(self, mixture: FullMixture, rotation: Rotation) -> Array:
+        axes = rotation.forward(np.eye(rotation.n_features))
+        of_covariances = ((axes @ mixture.covariances) * axes).sum(axis=2)
+        return np.broadcast_to(of_covariances, (len(mixture.weights), len(axes))).copy()
+
+    def covariance(self, mixture: FullMixture, k: int, axes: Array) -> Array:
+        matrix: Array = axes @ mixture.covariance(k) @ axes.T
+        return matrix
+
+    def deviations(self, mixture: FullMixture, y: Array, rng: np.random.RandomState) -> Array:
+        deviations = rng.standard_normal((len(y), len(mixture.means)))
+        for k in np.unique(y):
+            deviations[y == k] @= root(mixture.covariance(k)).T
+        return deviations
+
+    def n_parameters(self, n_components: int, n_features: int) -> int:
+        of_a_covariance = n_features * (n_features + 1) // 2
+        of_covariances = len(self.sharing(n_components)) * of_a_covariance
+        return n_components - 1 + n_components * n_features + of_covariances
+
+    # -- densities and statistics -------------------------------------------------------------------------
+
+    def log_density(self, block: Block, mixture: FullMixture) -> Array:
+        n, q = block.values.shape
+        out = np.empty((n, len(mixture.weights)))
+        if q == len(mixture.means):
+            for part in parts(block):
+                out[part] = dense_log_density(block.values[part], mixture)
+        else:
+            _core.full_log_density(
+                block.values, block.indices, mixture.log_weights, mixture.means, mixture.covariances, out
+            )
+        out -= 0.5 * q * LOG_2_PI
+        return out
+
+    def statistics(self, block: Block, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
+        n, q = block.values.shape
+        if q == len(mixture.means):
+            weight = np.ones(n) if sample_weight is None else sample_weight
+            of_parts = (self._dense_statistics(block.values[i], mixture, weight[i]) for i in parts(block))
+            statistics = reduce(add, of_parts)
+        else:
+            statistics = sparse_statistics(block, mixture, sample_weight)
+        powers_of_2_pi = 0.5 * q * LOG_2_PI * statistics.size.sum()
+        return replace(statistics, log_likelihood=statistics.log_likelihood - powers_of_2_pi)
+
+    def _dense_statistics(self, rows: Array, mixture: FullMixture, weight: Array) -> FullStatistics:
+        """The sums over rows that keep every entry, whose kept blocks are all S itself."""
+        joint = dense_log_density(rows, mixture)
+        r = softmax(joint, axis=1) * weight[:, None]
+        gradient, curvature = np.empty_like(mixture.means), np.empty_like(mixture.covariances)
+        for c, shared in enumerate(self.sharing(len(mixture.weights))):
+            factor = root(mixture.covariances[c]), True
+            curvature[c] = -r[:, shared].sum() * cho_solve(factor, np.eye(len(mixture.means)))
+            for k in shared:
+                u = cho_solve(factor, (rows - mixture.means[:, k]).T)  # (P, n)
+                gradient[:, k] = u @ r[:, k]
+                curvature[c] += (u * r[:, k]) @ u.T
+        return FullStatistics(float(weight @ logsumexp(joint, axis=1)), r.sum(axis=0), gradient, curvature)
+
+    # -- maximise -----------------------------------------------------------------------------------------
+
+    def begin(
+        self, seeded: Parameters, sketch: Sketch, sample_weight: Array | None, limits: Limits
+    ) -> FullMixture:
+        """Covariances of entries that were kept together, around the seeded means.
+
+        Entries that too few rows kept together begin uncorrelated, with the seeded variances.
+        """
+        r = softmax(log_density(sketch.block, seeded), axis=1)
+        r[r < LEAST_SHARE_AT_START] = 0
+        if sample_weight is not None:
+            r *= sample_weight[:, None]
+        covariances = []
+        for floor, shared in zip(limits.floor, self.sharing(len(seeded.weights)), strict=True):
+            products, count = sum_pairs(sketch.block, seeded.means[:, shared], r[:, shared])
+            weights = np.exp(seeded.log_weights[shared])
+            otherwise = np.diag(np.average(seeded.variances[:, shared], axis=1, weights=weights))
+            S = np.where(count >= limits.support, mean_of(products, count, 0.0), otherwise)
+            S += limits.reg_covar * np.eye(len(S))
+            covariances.append(repaired(S, floor, max(floor, LEAST_AT_START * np.trace(S) / len(S))))
+        return FullMixture(seeded.weights, seeded.means, np.array(covariances))
+
+    def maximise(self, statistics: FullStatistics, mixture: FullMixture, limits: Limits) -> FullMixture:
+        """One step of EM with entries missing at random.
+
+        With S = L L^T, n and C the sizes and curvatures of the components that share S, and h = L^T g / n_k the
+        standardised step of a mean: S becomes L (I + (L^T C L - sum n_k h h^T) / n) L^T.
+        """
+        means, covariances = mixture.means.copy(), mixture.covariances.copy()
+        each = zip(mixture.covariances, statistics.curvature, self.sharing(len(means.T)), strict=True)
+        for c, (S, curvature, shared) in enumerate(each):
+            size = statistics.size[shared]
+            if not size.sum() > 0:
+                continue
+            L = root(S)
+            h = mean_of(L.T @ statistics.gradient[:, shared], size, 0.0)
+            means[:, shared] += L @ h
+            inner = np.eye(len(S)) + (L.T @ curvature @ L - (h * size) @ h.T) / size.sum()
+            moved = L @ inner @ L.T + limits.reg_covar * np.eye(len(S))
+            covariances[c] = repaired(moved, 0.0, limits.floor[c])
+        return FullMixture(statistics.size / statistics.size.sum(), means, covariances)
+
+    def collapsed(self, mixture: FullMixture, limits: Limits, shared: Array) -> Array:  # noqa: ARG002
+        """Where a direction of least variance is one in which the whole mixture varies."""
+        spread = (mixture.means - (mixture.means @ mixture.weights)[:, None]) * np.sqrt(mixture.weights)
+        together = spread @ spread.T
+        for k, weight in enumerate(mixture.weights):
+            together += weight * mixture.covariance(k)
+        found = np.zeros(len(mixture.weights), bool)
+        for S, floor, which in zip(mixture.covariances, limits.floor, self.sharing(len(found)), strict=True):
+            variances, directions = eigh(S)
+            least = resolved(floor, variances)
+            thin = directions[:, variances <= 2 * least]
+            found[which] = (np.einsum("pi,pq,qi->i", thin, together, thin) > 10 * least).any()
+        return found
+
+    def to_vector(self, mixture: FullMixture) -> Array:
+        """Log weights, means, and Cholesky factors with the logarithms of their diagonals."""
+        factors = [root(S) for S in mixture.covariances]
+        diagonals = [np.log(np.diagonal(L)) for L in factors]
+        below = [L[np.tril_indices_from(L, -1)] for L in factors]
+        return np.concatenate([mixture.log_weights, mixture.means.ravel(), *diagonals, *below])
+
+    def of_vector(self, vector: Array, like: FullMixture) -> FullMixture | None:
+        (k,), (p, _), n_covariances = like.weights.shape, like.means.shape, len(like.covariances)
+        ends = np.cumsum([k, p * k, n_covariances * p])
+        log_weights, means, diagonals, below = np.split(vector, ends)
+        factors = np.zeros_like(like.covariances)
+        with np.errstate(over="ignore", invalid="ignore"):
+            factors[:, range(p), range(p)] = np.exp(diagonals.reshape(n_covariances, p))
+            rows, columns = np.tril_indices(p, -1)
+            factors[:, rows, columns] = below.reshape(n_covariances, -1)
+            covariances = factors @ factors.transpose(0, 2, 1)
+        finite = np.isfinite(vector).all() and np.isfinite(covariances).all()
+        if not finite or any(root_if_positive(S) is None for S in covariances):
+            return None
+        return FullMixture(softmax(log_weights), means.reshape(p, k), covariances)
+
+
+class Full(Unrestricted):
+    """Each component has a covariance S_k of its own."""
+
+    name = "full"
+
+    def sharing(self, n_components: int) -> list[list[int]]:
+        return [[k] for k in range(n_components)]
+
+    def attributes(self, mixture: FullMixture, rotation: Rotation) -> dict[str, Array]:
+        return {"covariances_": in_users_space(mixture.covariances, rotation)}
+
+
+class Tied(Unrestricted):
+    """All components have the same covariance S."""
+
+    name = "tied"
+
+    def sharing(self, n_components: int) -> list[list[int]]:
+        return [list(range(n_components))]
+
+    def attributes(self, mixture: FullMixture, rotation: Rotation) -> dict[str, Array]:
+        return {"covariances_": in_users_space(mixture.covariances, rotation)[0]}
+
+
+def in_users_space(covariances: Array, rotation: Rotation) -> Array:
+    """Covariances of the features."""
+    axes = rotation.forward(np.eye(rotation.n_features))
+    return axes @ covariances @ axes.T
+
+
+# -- matrices ---------------------------------------------------------------------------------------------
+
+
+def root(S: Array) -> Array:
+    """The lower triangular L with S = L L^T."""
+    L: Array = cholesky(S, lower=True)
+    return L
+
+
+def root_if_positive(S: Array) -> Array | None:
+    """`root`, or None where S is not positive definite."""
+    try:
+        return root(S)
+    except np.linalg.LinAlgError:
+        return None
+
+
+def repaired(S: Array, least: float, floor: float) -> Array:
+    """S, made symmetric; where it has variances up to `least`, with all of them raised to `floor`."""
+    # Every step of EM makes what rounding left asymmetric half as large again.
+    symmetric: Array = (S + S.T) / 2
+    if root_if_positive(symmetric - least * np.eye(len(S))) is not None:
+        return symmetric
+    variances, directions = eigh(symmetric)
+    clipped: Array = (directions * np.maximum(variances, resolved(floor, variances))) @ directions.T
+    return (clipped + clipped.T) / 2
+
+
+def resolved(floor: float, variances: Array) -> float:
+    """The floor, or what it takes for a matrix with these variances, in increasing order, to have a root."""
+    return max(floor, RESOLUTION * float(variances[-1]))
+
+
+# -- rows that keep every entry ---------------------------------------------------------------------------
+
+
+def parts(block: Block) -> list[slice]:
+    """The rows of a block, some at a time; at least one part, if of no rows."""
+    starts = range(0, max(1, len(block.values)), DENSE_ROWS_AT_A_TIME)
+    return [slice(start, start + DENSE_ROWS_AT_A_TIME) for start in starts]
+
+
+def dense_log_density(rows: Array, mixture: FullMixture) -> Array:
+    """Log weight plus log density without its power of 2 pi, (n, K)."""
+    roots = [root(S) for S in mixture.covariances]
+    out = np.empty((len(rows), len(mixture.weights)))
+    for k, mean in enumerate(mixture.means.T):
+        L = roots[k % len(roots)]
+        standardised = solve_triangular(L, (rows - mean).T, lower=True)
+        out[:, k] = -0.5 * (standardised**2).sum(axis=0) - np.log(np.diagonal(L)).sum()
+    return out + mixture.log_weights
+
+
+# -- rows that keep some entries --------------------------------------------------------------------------
+
+
+def sparse_statistics(block: Block, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
+    """The sums over rows that keep some entries each, without the power of 2 pi in their likelihood."""
+    zeros = np.zeros_like
+    sums = FullStatistics(0.0, zeros(mixture.weights), zeros(mixture.means), zeros(mixture.covariances))
+    log_likelihood = _core.full_statistics(
+        block.values,
+        block.indices,
+        sample_weight,
+        mixture.log_weights,
+        mixture.means,
+        mixture.covariances,
+        n_shards(block, len(mixture.means)),
+        sums.size,
+        sums.gradient,
+        sums.curvature,
+    )
+    lower = np.tril(sums.curvature)
+    curvature = lower + np.tril(lower, -1).transpose(0, 2, 1)
+    return replace(sums, log_likelihood=log_likelihood, curvature=curvature)
+
+
+def n_shards(block: Block, n_rotated: int) -> int:
+    """Into how many shards rows are cut: by the problem alone, so that no thread count changes a bit."""
+    n, q = block.values.shape
+    by_work: int = n * q**2 // (2 * n_rotated**2)
+    return min(max(1, by_work), MOST_SHARDS)
+
+
+def sum_pairs(block: Block, means: Array, r: Array) -> tuple[Array, Array]:
+    """Sums, over the rows that kept both of two entries, of r times their deviations, and of r, (P, P)."""
+    products, count = np.zeros((2, len(means), len(means)))
+    for k in range(r.shape[1]):
+        some = r[:, k] > 0
+        values, indices, weight = block.values[some], block.indices[some], np.sqrt(r[some, k, None])
+        products += gram(weight * (values - means[indices, k]), indices, len(means))
+        count += gram(np.broadcast_to(weight, values.shape), indices, len(means))
+    return products, count
+
+
+def gram(entries: Array, indices: Array, n_columns: int) -> Array:
+    """A^T A for the matrix A that has the given entries in each row."""
+    n, q = entries.shape
+    if q == n_columns:
+        product: Array = entries.T @ entries
+        return product
+    places = np.arange(0, n * q + 1, q)
+    A = csr_array((entries.ravel(), indices.ravel().astype(np.int64), places), shape=(n, n_columns))
+    return np.asarray((A.T @ A).toarray())

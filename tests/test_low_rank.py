@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from sketchmix import GaussianMixture, Sketch, Sketcher, _core, em, moments
 from sketchmix.families import Limits, LowRank
-from sketchmix.families.low_rank import LowRankMixture, LowRankStatistics, principal_axes, standardise
+from sketchmix.families.low_rank import LowRankMixture, LowRankStatistics, principal_turn, with_ridge
 from sketchmix.moments import Block, dense_block
 from tests import reference
 
@@ -62,7 +62,8 @@ def rows_and_mixture(case: Case, dtype: str = "float64", seed: int = 0) -> tuple
     kept = np.sort(rng.permuted(np.tile(np.arange(p), (n, 1)), axis=1)[:, :q], axis=1)
     block = Block.of((1.5 * rng.normal(size=(n, q)) + 0.5).astype(dtype), kept.astype(np.uint16))
     factors, noise = rng.normal(size=(k, p, r)) / np.sqrt(r), rng.uniform(0.3, 2, k)
-    return block, LowRankMixture(rng.dirichlet(np.full(k, 5.0)), rng.normal(size=(p, k)), factors, noise)
+    prior = np.array([np.diag(rng.uniform(0.5, 2, r)) for _ in range(k)])
+    return block, LowRankMixture(rng.dirichlet(np.full(k, 5.0)), rng.normal(size=(p, k)), factors, noise, prior)
 
 
 def covariances(mixture: LowRankMixture) -> Array:
@@ -259,6 +260,15 @@ def problem_of(case: Case, seed: int = 0) -> tuple[em.Problem, LowRankMixture]:
     return problem, problem.begin(problem.seeding.start(means))
 
 
+def log_posterior(problem: em.Problem, mixture: LowRankMixture) -> float:
+    """Log-likelihood plus log prior, by dense matrices and a loop."""
+    total = reference.log_likelihood(joint(problem.sketch.block, mixture)).sum()
+    for factors, prior in zip(mixture.factors, mixture.prior, strict=True):
+        for row in factors:
+            total -= 0.5 * row @ prior @ row
+    return float(total)
+
+
 HARD = pytest.mark.parametrize(
     "case", [Case(200, 8, 3, 2, 2), Case(150, 10, 2, 3, 1), Case(300, 6, 6, 2, 3), Case(60, 20, 5, 2, 6)]
 )
@@ -270,7 +280,7 @@ def test_the_likelihood_never_falls(case: Case) -> None:
     last = -np.inf
     for _ in range(100):
         statistics = problem.statistics(parameters)
-        bound = statistics.log_likelihood / case.n
+        bound = (statistics.log_likelihood + problem.family.log_prior(parameters)) / case.n
         assert bound >= last - 1e-10 * abs(bound)
         last, parameters = bound, problem.maximise(statistics, parameters)
 
@@ -281,7 +291,7 @@ def test_the_likelihood_never_falls_when_accelerated(case: Case) -> None:
     fitted = em.fit(problem, start, tol=-np.inf, max_iter=100)
     assert (np.diff(fitted.lower_bounds) >= -1e-12 * np.abs(fitted.lower_bounds[-1])).all()
     # What is returned is at least as likely as what was last evaluated.
-    assert problem.statistics(fitted.parameters).log_likelihood / case.n >= fitted.lower_bounds[-1] - 1e-12
+    assert log_posterior(problem, fitted.parameters) / case.n >= fitted.lower_bounds[-1] - 1e-12
 
 
 def test_extrapolation_is_worth_its_iterations() -> None:
@@ -290,17 +300,16 @@ def test_extrapolation_is_worth_its_iterations() -> None:
     plain = start
     for _ in range(200):
         plain = problem.maximise(problem.statistics(plain), plain)
-    assert accelerated >= problem.statistics(plain).log_likelihood / 400
+    assert accelerated >= log_posterior(problem, plain) / 400
 
 
 def test_the_gradient_of_the_likelihood_vanishes_at_convergence() -> None:
     problem, start = problem_of(Case(200, 5, 3, 2, 1))
     fitted = em.fit(problem, start, tol=1e-15, max_iter=5000).parameters
-    block = problem.sketch.block
 
     def likelihood(weights: Array, means: Array, factors: Array, noise: Array) -> float:
-        mixture = LowRankMixture(weights / weights.sum(), means, factors, noise)
-        return float(reference.log_likelihood(joint(block, mixture)).mean())
+        mixture = LowRankMixture(weights / weights.sum(), means, factors, noise, fitted.prior)
+        return log_posterior(problem, mixture) / 200
 
     at = [fitted.weights, fitted.means, fitted.factors, fitted.noise]
     assert fitted.weights.min() > 0.05
@@ -314,35 +323,50 @@ def test_the_gradient_of_the_likelihood_vanishes_at_convergence() -> None:
             assert abs(slopes[0] - slopes[1]) / 2e-5 < 2e-5
 
 
-def test_a_coordinate_that_no_row_kept_stays_as_it_was() -> None:
-    # But for what it takes over from the coordinates z, which are the same for all.
+def test_a_coordinate_that_no_row_kept_keeps_its_mean_and_has_no_factors() -> None:
     _, mixture = rows_and_mixture(Case(30, 6, 3, 2, 2))
     some = np.random.default_rng(0).normal(size=(30, 3))
     block = Block.of(some, np.tile(np.array([0, 2, 4], np.uint16), (30, 1)))
     statistics = LowRank(2).statistics(block, mixture, None)
     moved = LowRank(2).maximise(statistics, mixture, Limits(0.0, np.zeros(2), 2.0))
-    factors, shift = standardise(mixture.factors, statistics.second.sum(axis=1))
-    for p in (1, 3, 5):
-        assert_allclose(moved.factors[:, p], factors[:, p], 1e-12)
-        assert_allclose(moved.means[p], mixture.means[p] + shift[:, p], 1e-12)
+    hidden = [1, 3, 5]
+    assert_array_equal(moved.factors[:, hidden], 0)
+    assert_array_equal(moved.means[hidden], mixture.means[hidden])
+    assert (moved.factors[:, [0, 2, 4]] != 0).all()
 
 
-def test_standardised_factors_say_the_same_of_rows() -> None:
-    # z of mean m and covariance V under W is z of mean 0 and covariance I under W chol(V), around W m further.
-    rng = np.random.default_rng(0)
-    w, m, root = rng.normal(size=(1, 4, 2)), rng.normal(size=2), np.tril(rng.normal(size=(2, 2)))
-    spread = root @ root.T
-    full = np.block([[spread + np.outer(m, m), m[:, None]], [m[None], np.ones((1, 1))]])
-    factors, shift = standardise(w, 7.0 * full[np.tril_indices(3)][None])
-    assert_allclose(factors[0] @ factors[0].T, w[0] @ spread @ w[0].T, 1e-10)
-    assert_allclose(shift[0], w[0] @ m, 1e-10)
+def test_the_prior_of_factors_is_that_of_the_first_and_nothing_for_all_entries() -> None:
+    problem, start = problem_of(Case(200, 8, 3, 2, 2))
+    for factors, prior in zip(start.factors, start.prior, strict=True):
+        assert_allclose(prior, np.diag((1 - 3 / 8) / (factors**2).mean(axis=0)))
+    _, of_all = problem_of(Case(300, 6, 6, 2, 3))
+    assert_array_equal(of_all.prior, 0)
+    assert_allclose(
+        problem.family.log_prior(start), log_posterior(problem, start) - log_likelihood_of(problem, start)
+    )
 
 
-def test_principal_axes_by_hand() -> None:
+def log_likelihood_of(problem: em.Problem, mixture: LowRankMixture) -> float:
+    return float(reference.log_likelihood(joint(problem.sketch.block, mixture)).sum())
+
+
+def test_a_ridge_by_hand() -> None:
+    triangle = np.array([[[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]]])
+    ridge = np.array([[[10.0, 20.0], [20.0, 30.0]]])
+    assert_array_equal(with_ridge(triangle, ridge), [[[11, 22, 33, 4, 5, 6]]])
+
+
+def test_factors_turn_into_principal_ones() -> None:
     w = np.array([[0.0, -3.0], [-5.0, 0.0], [0.0, 0.0]])
-    assert_allclose(principal_axes(w), [[0, 3], [5, 0], [0, 0]], atol=1e-12)
-    turned = w @ np.array([[0.6, 0.8], [-0.8, 0.6]])
-    assert_allclose(principal_axes(turned), [[0, 3], [5, 0], [0, 0]], atol=1e-12)
+    for given in (w, w @ np.array([[0.6, 0.8], [-0.8, 0.6]])):
+        assert_allclose(given @ principal_turn(given), [[0, 3], [5, 0], [0, 0]], atol=1e-12)
+
+
+def test_the_canonical_form_is_the_same_mixture() -> None:
+    _, mixture = rows_and_mixture(Case(1, 9, 4, 3, 2))
+    same = LowRank(2).canonical(mixture)
+    assert_allclose(covariances(same), covariances(mixture), 1e-10, 1e-12)
+    assert_allclose(LowRank(2).log_prior(same), LowRank(2).log_prior(mixture), 1e-10)
 
 
 # -- the estimator ----------------------------------------------------------------------------------------
@@ -418,7 +442,13 @@ def test_latent_coordinates_and_reconstructions() -> None:
     for k in range(2):
         z, _ = expected_latent(
             dense_block(X[labels == k][:5]),
-            LowRankMixture(np.ones(1), gm.means_[k][:, None], gm.factors_[k][None], gm.noise_variances_[[k]]),
+            LowRankMixture(
+                np.ones(1),
+                gm.means_[k][:, None],
+                gm.factors_[k][None],
+                gm.noise_variances_[[k]],
+                np.zeros((1, 2, 2)),
+            ),
         )
         dense = gm.latent(X[labels == k][:5])
         same = gm.predict(X[labels == k][:5]) == k

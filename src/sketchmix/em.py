@@ -68,10 +68,11 @@ class Problem:
         sample_weight: Array | None,
         n_components: int,
         reg_covar: float,
+        unit: float = 1.0,
     ) -> Problem:
-        """The problem, with what all rows together say about its scale."""
+        """The problem, with what all rows together say of its scale; `unit` is what a weight of 1 has become."""
         variances = pooled_variances(sketch, sample_weight)
-        return cls.of_variances(family, sketch, sample_weight, n_components, reg_covar, variances)
+        return cls.of_variances(family, sketch, sample_weight, n_components, reg_covar, unit, variances)
 
     @classmethod
     def of_variances(
@@ -81,13 +82,14 @@ class Problem:
         sample_weight: Array | None,
         n_components: int,
         reg_covar: float,
+        unit: float,
         variances: Array,
     ) -> Problem:
         """The problem, where the variances of all rows together are known."""
         shared = family.shared_variances(variances, n_components)
         least = max(reg_covar, SMALLEST_SHARE_OF_MEAN * float(variances.mean()), SMALLEST)
         floor = np.maximum(SMALLEST_SHARE * shared, least)
-        limits = Limits(reg_covar, floor, support_of(sample_weight))
+        limits = Limits(reg_covar, floor, support_of(sample_weight), unit)
         return cls(family, sketch, sample_weight, n_components, variances, np.maximum(shared, floor), limits)
 
     @cached_property
@@ -96,8 +98,9 @@ class Problem:
         seed = self.family.seed
         if seed is self.family:
             return self
+        reg_covar, unit = self.limits.reg_covar, self.limits.unit
         return self.of_variances(
-            seed, self.sketch, self.sample_weight, self.n_components, self.limits.reg_covar, self.variances
+            seed, self.sketch, self.sample_weight, self.n_components, reg_covar, unit, self.variances
         )
 
     def thinned(self, n_rows: int) -> Problem:
@@ -176,7 +179,8 @@ def fit(
     path = Path(problem.family)
     for _ in range(max_iter):
         statistics = problem.statistics(parameters)
-        bound = float(statistics.log_likelihood / statistics.size.sum())
+        log_posterior = statistics.log_likelihood + problem.family.log_prior(parameters)
+        bound = float(log_posterior / statistics.size.sum())
         if path.jumped and not bound >= lower_bounds[-1]:
             parameters = path.back()
             continue
@@ -254,6 +258,12 @@ def best_start(problem: Problem, starts: list[Parameters]) -> Parameters:
     trials = [fit(small, start, tol=0.0, max_iter=TRIAL_ITERATIONS) for start in starts]
     best: Parameters = max(trials, key=lambda trial: trial.lower_bounds[-1]).parameters
     return best
+
+
+def rows_of_coordinate(sketch: Sketch, sample_weight: Array | None, n_components: int) -> float:
+    """How many rows, on average, speak of a component's mean at a coordinate."""
+    n_rows = sketch.n_samples if sample_weight is None else np.count_nonzero(sample_weight)
+    return n_rows / (n_components * sketch.scale)
 
 
 def trial_rows(sketch: Sketch, n_components: int) -> int:

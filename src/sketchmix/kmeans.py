@@ -103,7 +103,8 @@ class KMeans(
         How many of the kept entries are the same in every row.
     init : {"k-means++", "random"} or array-like of shape (n_clusters, n_features), default="k-means++"
         How the initial centers are chosen among the few rows that a sketch holds in full, or what they are.
-        Those of "k-means++" are moved by some steps of k-means on these rows.
+        Those of "k-means++" are moved by some steps of k-means on these rows, where there are many for what was
+        kept.
     n_init : int or "auto", default="auto"
         Number of starts. They are compared after a few iterations on a part of the rows, and the best goes on.
         "auto" is 1 for "k-means++" and for given centers, and 10 for "random".
@@ -201,9 +202,10 @@ class KMeans(
         self._check_parameters()
         sketch = self._sketch_of(X)
         validation.check_enough_rows("n_clusters", self.n_clusters, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
+        weight, _ = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
         lloyd = Lloyd(sketch, weight, Candidates.of(sketch, weight, self.n_clusters))
-        start = best_start(lloyd, list(self._starts(lloyd)))
+        rows_of_coordinate = em.rows_of_coordinate(sketch, weight, self.n_clusters)
+        start = best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))
         solution = lloyd.run(
             start, tol=self._squared_tolerance(lloyd), max_iter=self.max_iter, verbose=self.verbose
         )
@@ -346,7 +348,7 @@ class KMeans(
         variances = em.pooled_variances(lloyd.sketch, lloyd.sample_weight)
         return max(self.tol * float(variances.mean()), ROUNDING * self.n_clusters * float(variances.sum()))
 
-    def _starts(self, lloyd: Lloyd) -> Iterator[Array]:
+    def _starts(self, lloyd: Lloyd, rows_of_coordinate: float) -> Iterator[Array]:
         """Initial centers in the rotated frame, P x K."""
         if not isinstance(self.init, str):
             shape = (self.n_clusters, lloyd.sketch.n_features)
@@ -360,7 +362,7 @@ class KMeans(
         candidates = lloyd.candidates
         for _ in range(n_init):
             if self.init == "k-means++":
-                centers = candidates.settled(candidates.k_means_plus_plus(self.n_clusters, rng))
+                centers = candidates.start(self.n_clusters, rows_of_coordinate, rng)
             else:
                 centers = candidates.at_random(self.n_clusters, rng)
             yield np.ascontiguousarray(centers.T)

@@ -65,7 +65,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         Number of starts. They are compared after a few iterations on a part of the rows, and the best goes on.
     init_params : {"k-means++", "random_from_data"}, default="k-means++"
         How the initial means are chosen among the few rows that a sketch holds in full; those of "k-means++" are
-        moved by some steps of k-means on these rows.
+        moved by some steps of k-means on these rows, where there are many for what was kept.
     weights_init : array-like of shape (n_components,), optional
         Initial weights.
     means_init : array-like of shape (n_components, n_features), optional
@@ -103,7 +103,8 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     n_iter_ : int
         Iterations of EM.
     lower_bound_ : float
-        Mean log-likelihood of a row's kept entries at the last iteration.
+        Mean log-likelihood of a row's kept entries at the last iteration (for "low_rank", with the logarithm of
+        the prior of its factors).
     lower_bounds_ : list of float
         The same at every iteration.
     sketcher_ : Sketcher
@@ -198,8 +199,10 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self._check_parameters()
         sketch = self._sketch_of(X, self._warm_sketcher())
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        problem = em.Problem.of(self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar)
+        weight, unit = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem = em.Problem.of(
+            self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar, unit
+        )
         warm = self._warm_parameters(sketch, problem.family)
         problem, start = (problem, warm) if warm else self._first_parameters(problem)
         result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
@@ -491,10 +494,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
             yield problem.sketch.sketcher.rotation_.forward(means)
             return
         rng = check_random_state(self.random_state)
-        candidates = Candidates.of(problem.sketch, problem.sample_weight, self.n_components)
+        sketch, weight = problem.sketch, problem.sample_weight
+        candidates = Candidates.of(sketch, weight, self.n_components)
+        rows_of_coordinate = em.rows_of_coordinate(sketch, weight, self.n_components)
         for _ in range(self.n_init):
             if self.init_params == "k-means++":
-                yield candidates.settled(candidates.k_means_plus_plus(self.n_components, rng))
+                yield candidates.start(self.n_components, rows_of_coordinate, rng)
             else:
                 yield candidates.at_random(self.n_components, rng)
 

@@ -33,7 +33,7 @@ class PCA(
     """Principal components in one pass over the rows.
 
     Each row is rotated, a few of its entries are kept, and the row is never looked at again. Probabilistic PCA
-    (one Gaussian whose covariance is W W^T + s I) is fitted to what was kept, by maximum likelihood.
+    (one Gaussian whose covariance is W W^T + s I) is fitted to what was kept, by EM.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class PCA(
     n_iter_ : int
         Iterations run.
     lower_bounds_ : list of float
-        Mean log-likelihood of a row's kept entries at every iteration.
+        Mean log-likelihood of a row's kept entries, with the log prior of the factors, at every iteration.
     sketcher_ : Sketcher
         What sketched the rows.
     n_features_in_ : int
@@ -144,8 +144,8 @@ class PCA(
         sketch = self._sketch_of(X)
         validation.check_n_directions(self.n_components, sketch.n_features)
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        problem = em.Problem.of(LowRank(self.n_components), sketch, weight, 1, 0.0)
+        weight, unit = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem = em.Problem.of(LowRank(self.n_components), sketch, weight, 1, 0.0, unit)
         start = problem.begin(problem.seeding.start(mean_of_rows(sketch, weight)))
         result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
         self._set_result(result, problem)
@@ -255,10 +255,10 @@ class PCA(
         self._mixture = self._family.canonical(result.parameters)
         rotation, noise = self.sketcher_.rotation_, float(self._mixture.noise[0])
         factors = self._family.attributes(self._mixture, rotation)["factors_"][0]
-        lengths = np.linalg.norm(factors, axis=0)
-        # A factor of length 0 explains no more than the noise, in whatever direction.
-        directions = np.linalg.qr(factors)[0] if (lengths == 0).any() else factors / lengths
-        self.components_ = np.ascontiguousarray(directions.T)
+        # Orthonormal even where a factor has no length, and explains no more than the noise.
+        directions, lengths, _ = np.linalg.svd(factors, full_matrices=False)
+        signs = np.where((directions * factors).sum(axis=0) < 0, -1, 1)
+        self.components_ = np.ascontiguousarray((directions * signs).T)
         self.explained_variance_ = lengths**2 + noise
         total = (lengths**2).sum() + noise * self.n_features_in_
         self.explained_variance_ratio_ = self.explained_variance_ / total

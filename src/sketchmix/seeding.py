@@ -12,12 +12,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import sums_by_coordinate
 from sketchmix.sketch import Sketch
 
 Array = NDArray[Any]
 
+# Where a sketch has no more than so many rows for each mean and coordinate, so many steps on the dense rows.
+ENOUGH_ROWS = 50
 LLOYD_STEPS = 10
 
 
@@ -74,18 +75,26 @@ class Candidates:
             nearest = after[:, best]
         return self.points[picked]
 
+    def start(self, n: int, rows_of_coordinate: float, rng: np.random.RandomState) -> Array:
+        """Means by k-means++; settled, where few rows of the sketch speak of each and its coordinates."""
+        picked = self.k_means_plus_plus(n, rng)
+        return picked if rows_of_coordinate > ENOUGH_ROWS else self.settled(picked)
+
     def settled(self, means: Array) -> Array:
         """Where a few steps of Lloyd's algorithm lead from `means` on the points, which are dense and say much."""
-        n, k = len(self.points), len(means)
+        offset, n, k = self.points.mean(axis=0), len(self.points), len(means)
+        centred, moved = self.points - offset, means - offset
         nearest = np.full(n, k)
         for _ in range(LLOYD_STEPS):
-            before, nearest = nearest, nearest_of(means, self.points)
+            before, nearest = nearest, nearest_of(moved, centred)
             if (before == nearest).all():
                 break
-            members = scipy.sparse.csr_array((self.weights, (nearest, np.arange(n))), (k, n))
-            size: Array = members.sum(axis=1)[:, None]
-            means = means + mean_of(members @ (self.points - means[nearest]), size, 0.0)
-        return means
+            size = np.bincount(nearest, self.weights, k)
+            # Shares before products: a mean of one point is the point to the last bit.
+            shares = scipy.sparse.csr_array((self.weights / size[nearest], (nearest, np.arange(n))), (k, n))
+            moved = np.where(size[:, None] > 0, shares @ centred, moved)
+        settled: Array = moved + offset
+        return settled
 
     def at_random(self, n: int, rng: np.random.RandomState) -> Array:
         """Pick n points, with probability proportional to their weights; distinct ones while there are any."""
@@ -121,10 +130,8 @@ def sort_keys(points: Array) -> Array:
 
 
 def nearest_of(means: Array, points: Array) -> Array:
-    """Which of the means is nearest to each point."""
-    offset = points.mean(axis=0)
-    centred, moved = points - offset, means - offset
-    nearest: Array = ((moved**2).sum(axis=1) - 2 * centred @ moved.T).argmin(axis=1)
+    """Which of the means is nearest to each point, both around an origin among them."""
+    nearest: Array = ((means**2).sum(axis=1) - 2 * points @ means.T).argmin(axis=1)
     return nearest
 
 

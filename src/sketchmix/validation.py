@@ -146,9 +146,12 @@ def check_sample_weight(sample_weight: object, n_samples: int) -> Array | None:
     return weight
 
 
-def in_unit(weight: Array | None) -> Array | None:
-    """Weights divided by a power of two, exactly, so that the largest is near 1: only ratios matter to a fit."""
-    return None if weight is None else np.ldexp(weight, -int(np.frexp(weight.max())[1]))
+def in_unit(weight: Array | None) -> tuple[Array | None, float]:
+    """Weights times a power of two, so that the largest is near 1, and that power: a fit asks for ratios."""
+    if weight is None:
+        return None, 1.0
+    power = -int(np.frexp(weight.max())[1])
+    return np.ldexp(weight, power), float(np.ldexp(1.0, power))
 
 
 def real_array(name: str, value: object) -> Array:

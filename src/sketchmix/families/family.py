@@ -24,7 +24,8 @@ class Limits:
 
     reg_covar: float  # added to every variance
     floor: Array  # the smallest variances allowed, shaped like `Family.shared_variances`
-    support: float  # two rows: fewer say nothing about a spread
+    support: float  # what two rows weigh: fewer say nothing about a spread
+    unit: float = 1.0  # what a row of weight 1 weighs
 
 
 class Mixture(Protocol):
@@ -115,9 +116,13 @@ class Family(ABC, Generic[M, S]):
 
     # -- maximise -----------------------------------------------------------------------------------------
 
+    def log_prior(self, mixture: M) -> float:  # noqa: ARG002
+        """What is added to the log-likelihood of all rows: EM raises the sum."""
+        return 0.0
+
     @abstractmethod
     def maximise(self, statistics: S, mixture: M, limits: Limits) -> M:
-        """The M-step: parameters that make the statistics more likely, most likely where that is one step."""
+        """The M-step: likelier parameters, the likeliest where that is one step."""
 
     @abstractmethod
     def collapsed(self, mixture: M, limits: Limits, shared: Array) -> Array:

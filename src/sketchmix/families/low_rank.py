@@ -2,6 +2,11 @@
 
 A row of component k is mean_k + W_k z + noise, with r standard normal coordinates z. The kept block of such a
 covariance is of the same kind, and so is the covariance after a rotation: HD maps W to HDW and leaves s alone.
+
+A row of W rests on the rows that kept its coordinate, which may be few for r numbers. Mixing makes the entries of
+a factor alike in size, and so they are taken for draws from a normal distribution: its variance is the mean square
+of the first factor's. EM raises the likelihood times that prior. The more entries are kept, the less the prior is
+worth, and where all are kept nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.extmath import randomized_svd
 
 from sketchmix import _core
-from sketchmix.families.axis_aligned import AxisAligned
+from sketchmix.families.axis_aligned import AxisAligned, mean_of
 from sketchmix.families.family import Family, Limits
 from sketchmix.families.spherical import Spherical
 from sketchmix.moments import (
@@ -33,10 +39,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# First factors come from the dense rows of a component, if these span so many times the rank.
-DIRECTIONS_PER_FACTOR = 2
-ROUNDING = 1e-10
-# The least length of a first factor, as a share of the noise's standard deviation: EM leaves one of zero alone.
+# First factors come from the dense rows of a component, if there are so many times the rank.
+ROWS_PER_FACTOR = 2
+# The least length of a first factor, as a share of the rows' standard deviation: EM leaves one of zero alone.
 SHORTEST_FACTOR = 0.1
 
 
@@ -48,6 +53,7 @@ class LowRankMixture:
     means: Array  # (P, K)
     factors: Array  # (K, P, r): W
     noise: Array  # (K,): s
+    prior: Array  # (K, r, r): the inverse of the covariance that rows of W have beforehand
 
 
 @dataclass(frozen=True)
@@ -102,14 +108,19 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         """Factors from the few dense rows: those of a component by itself, or of all where it has too few."""
         rows, weight, labels = dense_rows(seeded, sketch, sample_weight)
         stretched = np.sqrt(weight)[:, None] * (rows - seeded.means.T[labels])
-        shared = principal_factors(stretched, weight.sum(), self.rank)
+        enough = ROWS_PER_FACTOR * self.rank * limits.unit
         factors, noise = [], []
         for k, variance in enumerate(seeded.variances):
-            own = principal_factors(stretched[labels == k], weight[labels == k].sum(), self.rank)
-            of_k = own or shared or random_factors(len(seeded.means), self.rank, variance)
-            factors.append(of_k[0])
-            noise.append(of_k[1])
-        return LowRankMixture(seeded.weights, seeded.means, np.array(factors), np.maximum(noise, limits.floor))
+            which = labels == k
+            if weight[which].sum() < enough:
+                which = np.full(len(labels), weight.sum() >= enough)
+            w, s = principal_factors(stretched[which], weight[which].sum(), self.rank, variance)
+            factors.append(w)
+            noise.append(s)
+        worth = limits.unit * (1 - 1 / sketch.scale)
+        prior = worth * np.array([np.diag(1 / (w**2).mean(axis=0)) for w in factors])
+        at_least = np.maximum(noise, limits.floor)
+        return LowRankMixture(seeded.weights, seeded.means, np.array(factors), at_least, prior)
 
     def shared_variances(self, variances: Array, n_components: int) -> Array:
         return self.seed.shared_variances(variances, n_components)
@@ -128,7 +139,9 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
 
     def canonical(self, mixture: LowRankMixture) -> LowRankMixture:
         """Factors at right angles, the longest first, each with its largest entry positive."""
-        return replace(mixture, factors=np.array([principal_axes(w) for w in mixture.factors]))
+        turns = np.array([principal_turn(w) for w in mixture.factors])
+        prior = turns.transpose(0, 2, 1) @ mixture.prior @ turns
+        return replace(mixture, factors=mixture.factors @ turns, prior=prior)
 
     def attributes(self, mixture: LowRankMixture, rotation: Rotation) -> dict[str, Array]:
         return {"factors_": unrotated(mixture.factors, rotation), "noise_variances_": mixture.noise.copy()}
@@ -186,25 +199,27 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
 
     # -- maximise -----------------------------------------------------------------------------------------
 
+    def log_prior(self, mixture: LowRankMixture) -> float:
+        return float(-0.5 * np.einsum("kpi,kij,kpj->", mixture.factors, mixture.prior, mixture.factors))
+
     def maximise(self, statistics: LowRankStatistics, mixture: LowRankMixture, limits: Limits) -> LowRankMixture:
         """Regress what each coordinate kept on z~; the residuals, and what is uncertain of z, are the noise."""
-        k, p, r = mixture.factors.shape
-        second, cross = statistics.second, statistics.cross
-        solved = np.empty_like(cross)
-        _core.solve_each(second.reshape(k * p, -1), cross.reshape(k * p, -1), solved.reshape(k * p, -1))
-        count = second[:, :, -1]
-        seen = (count > 0)[:, :, None]
-        factors = np.where(seen, solved[:, :, :r], mixture.factors)
-        shift = np.where(seen[:, :, 0], solved[:, :, r], 0.0)
+        r = self.rank
+        ridge = mixture.noise[:, None, None] * mixture.prior
+        solved = solve_each(with_ridge(statistics.second, ridge), statistics.cross)
+        factors, shift = solved[:, :, :r], solved[:, :, r]
 
-        kept = count.sum(axis=1)
-        residual = statistics.energy - (solved * cross).sum(axis=(1, 2))
-        noise = np.where(kept > 0, residual / np.where(kept > 0, kept, 1), mixture.noise - limits.reg_covar)
-        noise = np.maximum(noise + limits.reg_covar, limits.floor)
-        factors, of_latent = standardise(factors, second.sum(axis=1))
-        means = mixture.means + (shift + of_latent).T
-        weights = statistics.size / statistics.size.sum()
-        return LowRankMixture(weights, np.ascontiguousarray(means), factors, noise)
+        kept = statistics.second[:, :, -1].sum(axis=1)
+        explained = (solved * statistics.cross).sum(axis=(1, 2))
+        shrunk = np.einsum("kpi,kij,kpj->k", factors, ridge, factors)
+        noise = mean_of(statistics.energy - explained - shrunk, kept, mixture.noise - limits.reg_covar)
+        return replace(
+            mixture,
+            weights=statistics.size / statistics.size.sum(),
+            means=np.ascontiguousarray(mixture.means + shift.T),
+            factors=np.ascontiguousarray(factors),
+            noise=np.maximum(noise + limits.reg_covar, limits.floor),
+        )
 
     def collapsed(self, mixture: LowRankMixture, limits: Limits, shared: Array) -> Array:
         return np.asarray((mixture.noise <= 2 * limits.floor) & (shared > 10 * limits.floor))
@@ -220,11 +235,12 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         if not np.isfinite(vector).all() or np.abs(log_noise - np.log(like.noise)).max() > 1:
             return None
         weights = np.exp(logits - logits.max())
-        return LowRankMixture(
-            weights / weights.sum(),
-            of_means.reshape(means.shape),
-            of_factors.reshape(factors.shape),
-            np.exp(log_noise),
+        return replace(
+            like,
+            weights=weights / weights.sum(),
+            means=of_means.reshape(means.shape),
+            factors=of_factors.reshape(factors.shape),
+            noise=np.exp(log_noise),
         )
 
 
@@ -243,44 +259,43 @@ def dense_rows(seeded: Parameters, sketch: Sketch, sample_weight: Array | None) 
     return rows, weight[weight > 0], log_density(dense_block(rows), seeded).argmax(axis=1)
 
 
-def principal_factors(stretched: Array, weight: float, rank: int) -> tuple[Array, float] | None:
-    """W (P x r) and s of centred rows times the roots of their weights; None where these span too little."""
-    _, p = stretched.shape
-    _, lengths, directions = np.linalg.svd(stretched, full_matrices=False)
-    n_spanned = np.count_nonzero(lengths > ROUNDING * lengths.max(initial=0))
-    if n_spanned < min(DIRECTIONS_PER_FACTOR * rank, p - 1):
-        return None
-    spectrum = lengths**2 / weight
-    noise = float(spectrum[rank:].sum() / (p - rank))
-    stretch = np.sqrt(np.maximum(spectrum[:rank] - noise, SHORTEST_FACTOR**2 * noise))
-    return directions[:rank].T * stretch, noise
+def principal_factors(stretched: Array, weight: float, rank: int, variance: float) -> tuple[Array, float]:
+    """W (P x r) and s of centred rows times the roots of their weights, in all of which there is `variance`.
 
-
-def random_factors(p: int, rank: int, variance: float) -> tuple[Array, float]:
-    """W (P x r) and s where there are no rows to tell."""
-    directions = np.random.default_rng(0).standard_normal((p, rank)) / np.sqrt(p)
-    return np.sqrt(variance) * directions, variance
-
-
-def principal_axes(factors: Array) -> Array:
-    """The W of orthogonal columns with the same W W^T."""
-    directions, lengths, _ = np.linalg.svd(factors, full_matrices=False)
-    largest = np.abs(directions).argmax(axis=0)
-    return np.asarray(directions * lengths * np.sign(directions[largest, np.arange(len(lengths))]))
-
-
-def standardise(factors: Array, second: Array) -> tuple[Array, Array]:
-    """Factors for coordinates z that have mean 0 and covariance I over the rows, and what their mean adds to x.
-
-    EM with more parameters (Liu, Rubin and Wu, 1998): the model does not change where E[z] and E[z z^T] are other
-    than 0 and I, but it gets there in fewer steps if W takes over what they say.
+    Factors that the rows do not have are short and go anywhere; without any rows, all do.
     """
-    k, _, r = factors.shape
-    rows, columns = np.tril_indices(r + 1)
-    full = np.zeros((k, r + 1, r + 1))
-    full[:, rows, columns] = full[:, columns, rows] = second / np.where(second[:, -1:] > 0, second[:, -1:], 1)
-    mean = full[:, r, :r]
-    spread = full[:, :r, :r] - mean[:, :, None] * mean[:, None, :]
-    spread[second[:, -1] <= 0] = np.eye(r)
-    shift = np.einsum("kpr,kr->kp", factors, mean)
-    return factors @ np.linalg.cholesky(spread), shift
+    n, p = stretched.shape
+    directions = np.random.default_rng(0).standard_normal((rank, p)) / np.sqrt(p)
+    if n == 0:
+        return directions.T * np.sqrt(variance), variance
+    shortest = SHORTEST_FACTOR**2 * variance
+    squares = np.full(rank, shortest)
+    found = min(rank, n)
+    _, lengths, directions[:found] = randomized_svd(stretched, found, n_iter=4, random_state=0)
+    spectrum = lengths**2 / weight
+    noise = max(0.0, float(((stretched**2).sum() / weight - spectrum.sum()) / (p - rank)))
+    squares[:found] = np.maximum(spectrum - noise, shortest)
+    return directions.T * np.sqrt(squares), noise
+
+
+def principal_turn(factors: Array) -> Array:
+    """The rotation V of the factors among themselves after which the columns of W V are orthogonal."""
+    directions, _, turn = np.linalg.svd(factors, full_matrices=False)
+    largest = np.abs(directions).argmax(axis=0)
+    return np.asarray(turn.T * np.sign(directions[largest, np.arange(len(turn))]))
+
+
+def with_ridge(second: Array, ridge: Array) -> Array:
+    """Packed triangles of E[z~ z~^T] with `ridge` (K, r, r) added to what is E[z z^T] there."""
+    rows, columns = np.tril_indices(ridge.shape[1])
+    added = second.copy()
+    added[:, :, : len(rows)] += ridge[:, None, rows, columns]
+    return added
+
+
+def solve_each(matrices: Array, right_sides: Array) -> Array:
+    """The solution for each component and coordinate; zeros where there is nothing to solve."""
+    k, p, n = right_sides.shape
+    solutions = np.empty((k * p, n))
+    _core.solve_each(matrices.reshape(k * p, -1), right_sides.reshape(k * p, n), solutions)
+    return solutions.reshape(k, p, n)

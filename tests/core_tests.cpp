@@ -208,6 +208,73 @@ void test_full(const Kernels& kernels, size_t n, size_t q, size_t p, size_t k, s
   expect(close(along, (above - below) / (2 * step), 1e-5), kernels.level, "curvature under full covariances");
 }
 
+// log N(d; 0, W W^T + s I) without its power of 2 pi, by a Cholesky factorisation of the dense matrix.
+double low_rank_density(const std::vector<double>& d, const std::vector<const double*>& w, size_t rank,
+                        double noise) {
+  const size_t q = d.size();
+  std::vector<double> a(q * q), y(q);
+  double sum = 0;
+  for (size_t i = 0; i < q; ++i) {
+    for (size_t j = 0; j <= i; ++j) {
+      double entry = i == j ? noise : 0;
+      for (size_t c = 0; c < rank; ++c) entry += w[i][c] * w[j][c];
+      for (size_t c = 0; c < j; ++c) entry -= a[i * q + c] * a[j * q + c];
+      a[i * q + j] = i == j ? std::sqrt(entry) : entry / a[j * q + j];
+    }
+    y[i] = d[i];
+    for (size_t c = 0; c < i; ++c) y[i] -= a[i * q + c] * y[c];
+    y[i] /= a[i * q + i];
+    sum += 2 * std::log(a[i * q + i]) + y[i] * y[i];
+  }
+  return -0.5 * sum;
+}
+
+template <class T, class I>
+void test_low_rank(const Kernels& kernels, size_t n, size_t q, size_t p, size_t k, size_t rank, Value value_type,
+                   Index index_type) {
+  const Made<T, I> sketch(n, q, p, value_type, index_type);
+  const Mixture mixture(p, k, false);
+  const bool twice = value_type == Value::float64;
+  const double tolerance = twice ? 1e-9 : 1e-3;
+  std::vector<double> factors(k * p * rank);
+  for (double& w : factors) w = 0.5 * normal();
+  const LowRankGaussians gaussians{
+      p, k, rank, mixture.log_weights.data(), mixture.means.data(), factors.data(), mixture.variances.data()};
+
+  std::vector<double> density(n * k), latent(n * k * rank);
+  const LowRankPosteriorTask posterior{sketch.view, gaussians, twice, density.data(), latent.data()};
+  kernels.low_rank_posterior(posterior, 2);
+  bool all = true;
+  for (size_t i = 0; i < n; ++i)
+    for (size_t c = 0; c < k; ++c) {
+      std::vector<double> d(q);
+      std::vector<const double*> w(q);
+      for (size_t j = 0; j < q; ++j) {
+        const size_t at = sketch.indices[i * q + j];
+        d[j] = static_cast<double>(sketch.values[i * q + j]) - mixture.means[at * k + c];
+        w[j] = factors.data() + (c * p + at) * rank;
+      }
+      const double expected = mixture.log_weights[c] + low_rank_density(d, w, rank, mixture.variances[c]);
+      all = all && close(density[i * k + c], expected, tolerance);
+    }
+  expect(all, kernels.level, "low-rank log density");
+
+  double log_likelihood = 0, total = 0, counted = 0;
+  std::vector<double> size(k), second(k * p * gaussians.triangle()), cross(k * p * gaussians.extended()),
+      energy(k);
+  LowRankStatisticsTask task;
+  task.sketch = sketch.view;
+  task.gaussians = gaussians;
+  task.double_precision = twice;
+  task.n_shards = 3;
+  task.moments = {&log_likelihood, size.data(), second.data(), cross.data(), energy.data()};
+  kernels.low_rank_statistics(task, 2);
+  for (double s : size) total += s;
+  for (size_t i = 0; i < k * p; ++i) counted += second[(i + 1) * gaussians.triangle() - 1];
+  expect(close(total, static_cast<double>(n), tolerance), kernels.level, "low-rank sizes");
+  expect(close(counted, static_cast<double>(n * q), tolerance), kernels.level, "low-rank counts");
+}
+
 // The rotation by H(lead) (x) leaf, with the leaf the identity: plain Hadamard butterflies.
 template <class T>
 void test_sketch(const Kernels& kernels, size_t lead, size_t run, size_t padding, size_t q, size_t n_shared,
@@ -277,6 +344,12 @@ void test_sketch(const Kernels& kernels, size_t lead, size_t run, size_t padding
 }
 
 void test_level(const Kernels& kernels) {
+  for (const size_t rank : {1, 2, 3, 8, 13, 16, 17})
+    for (const size_t k : {1, 3}) {
+      test_low_rank<float, uint16_t>(kernels, 37, 7, 19, k, rank, Value::float32, Index::uint16);
+      test_low_rank<double, uint32_t>(kernels, 21, 1, 5, k, rank, Value::float64, Index::uint32);
+      test_low_rank<double, uint16_t>(kernels, 3, 13, 13, k, rank, Value::float64, Index::uint16);
+    }
   for (const size_t k : {1, 3, 4, 5, 8, 9, 16, 17, 33, 70})
     for (const bool diagonal : {false, true}) {
       test_mixture<float, uint16_t>(kernels, 203, 7, 19, k, diagonal, Value::float32, Index::uint16);

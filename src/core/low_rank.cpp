@@ -26,25 +26,22 @@ template <class T, int L>
 struct Triangles {
   using V = Vec<T, L>;
 
-  // A = F F^T, in place, with the reciprocals of the diagonal in its place. A pivot that rounding has left is
-  // taken for zero, and its reciprocal too: solutions then have a zero there.
-  static void factor(V* a, size_t n, V* log_determinant) {
+  // A = F F^T, in place, with the reciprocals of the diagonal in its place. A pivot that is not above `least` is
+  // rounding, and taken for `instead`: for infinity, solutions have a zero there.
+  static void factor(V* a, size_t n, V least, V instead, V* log_determinant) {
     V total = {};
     for (size_t j = 0; j < n; ++j) {
       V* const row = a + triangle(j);
-      const V diagonal = row[j];
-      V pivot = diagonal;
-      for (size_t c = 0; c < j; ++c) pivot -= row[c] * row[c];
-      const auto sound = pivot > diagonal * (8 * std::numeric_limits<T>::epsilon());
-      const V root = square_root<T, L>(sound ? pivot : splat<T, L>(T(1)));
-      const V reciprocal = sound ? T(1) / root : V{};
-      total += log_positive<T, L>(root);
+      const V root = square_root<T, L>(row[j] > least ? row[j] : instead);
+      const V reciprocal = T(1) / root;
+      if (log_determinant) total += log_positive<T, L>(root);
       row[j] = reciprocal;
+      for (size_t i = j + 1; i < n; ++i) a[in_triangle(i, j)] *= reciprocal;
+      // What the columns to the right lose to this one: no sum waits for another.
       for (size_t i = j + 1; i < n; ++i) {
         V* const lower = a + triangle(i);
-        V sum = lower[j];
-        for (size_t c = 0; c < j; ++c) sum -= lower[c] * row[c];
-        lower[j] = sum * reciprocal;
+        const V factor = lower[j];
+        for (size_t c = j + 1; c <= i; ++c) lower[c] -= factor * a[in_triangle(c, j)];
       }
     }
     if (log_determinant) *log_determinant = total + total;
@@ -114,33 +111,57 @@ struct LowRankTable {
   const T* means_of(size_t k) const { return means.part(0) + k * gaussians.n_features; }
 };
 
-// Rows [first, first + n_rows) of W_R^T W_R, one vector of columns, n_rows at a time so that all stay in
-// registers.
+// Rows [first, first + n_rows) of W_R^T W_R, one vector of columns, as many rows at a time as stay in registers;
+// and, with the first of them, that vector of W_R^T d.
 template <int n_rows, class T, int L>
-SKETCHMIX_INLINE void gram_rows(const T* factors, size_t width, const uint32_t* kept, size_t q, size_t first,
-                                size_t column, T* gram) {
+SKETCHMIX_INLINE void gram_rows(const T* factors, size_t width, const uint32_t* kept, const T* d, size_t q,
+                                size_t first, size_t column, T* gram, T* projections) {
   using V = Vec<T, L>;
-  V sums[n_rows] = {};
+  V sums[n_rows] = {}, even = {}, odd = {};
+  const T *const rows = factors + first, *const columns = factors + column;
   for (size_t i = 0; i < q; ++i) {
-    const T* const w = factors + kept[i] * width;
-    const V v = load<V>(w + column);
+    const T* const w = rows + kept[i] * width;
+    const V v = load<V>(columns + kept[i] * width);
 #pragma GCC unroll 12
-    for (int j = 0; j < n_rows; ++j) sums[j] += w[first + static_cast<size_t>(j)] * v;
+    for (int j = 0; j < n_rows; ++j) sums[j] += w[j] * v;
+    const V product = d[i] * v;
+    (i % 2 ? odd : even) += product;
   }
 #pragma GCC unroll 12
   for (int j = 0; j < n_rows; ++j) store(gram + (first + static_cast<size_t>(j)) * width + column, sums[j]);
+  if (first == column / 4 * 4) store(projections + column, even + odd);
+}
+
+// The rows from `first` on, of which there are at most `most`.
+template <int most, class T, int L>
+void gram_rest(const T* factors, size_t width, size_t rank, const uint32_t* kept, const T* d, size_t q,
+               size_t first, size_t column, T* gram, T* projections) {
+  if constexpr (most > 2)
+    if (first + (most - 2) >= rank)
+      return gram_rest<most - 2, T, L>(factors, width, rank, kept, d, q, first, column, gram, projections);
+  gram_rows<most, T, L>(factors, width, kept, d, q, first, column, gram, projections);
 }
 
 template <class T, int L>
-void gram(const T* factors, size_t width, size_t rank, const uint32_t* kept, size_t q, T* out) {
+void gram(const T* factors, size_t width, size_t rank, const uint32_t* kept, const T* d, size_t q, T* out,
+          T* projections) {
   for (size_t column = 0; column < rank; column += L) {
     size_t row = column / 4 * 4;  // above are columns of the upper triangle only
-    for (; row + 8 < rank; row += 12) gram_rows<12, T, L>(factors, width, kept, q, row, column, out);
-    if (row + 4 < rank)
-      gram_rows<8, T, L>(factors, width, kept, q, row, column, out);
-    else if (row < rank)
-      gram_rows<4, T, L>(factors, width, kept, q, row, column, out);
+    for (; row + 12 < rank; row += 12)
+      gram_rows<12, T, L>(factors, width, kept, d, q, row, column, out, projections);
+    gram_rest<12, T, L>(factors, width, rank, kept, d, q, row, column, out, projections);
   }
+}
+
+// The sum of squares, in an order that the number of lanes alone says.
+template <class T, int L>
+T sum_of_squares(const T* d, size_t n) {
+  Vec<T, L> sum = {};
+  T rest = 0;
+  size_t i = 0;
+  for (; i + L <= n; i += L) sum += load<Vec<T, L>>(d + i) * load<Vec<T, L>>(d + i);
+  for (; i < n; ++i) rest += d[i] * d[i];
+  return sum_lanes<T, L>(sum) + rest;
 }
 
 // A thread's working memory for L rows at a time.
@@ -180,18 +201,9 @@ struct LowRankRows {
     const T *const factors = table.factors_of(k), *const means = table.means_of(k), *const x = batch.row(row);
     const uint32_t* const kept = batch.kept(row);
     T* const d = deviations_of(k, lane);
-    T energy = 0;
-    for (size_t i = 0; i < batch.q; ++i) {
-      d[i] = x[i] - means[kept[i]];
-      energy += d[i] * d[i];
-    }
-    energies[k * lanes + lane] = energy;
-    gram<T, L>(factors, table.width, rank, kept, batch.q, gram_of_row);
-    for (size_t column = 0; column < rank; column += L) {
-      V sum = {};
-      for (size_t i = 0; i < batch.q; ++i) sum += d[i] * load<V>(factors + kept[i] * table.width + column);
-      store(projections + column, sum);
-    }
+    for (size_t i = 0; i < batch.q; ++i) d[i] = x[i] - means[kept[i]];
+    energies[k * lanes + lane] = sum_of_squares<T, L>(d, batch.q);
+    gram<T, L>(factors, table.width, rank, kept, d, batch.q, gram_of_row, projections);
     for (size_t i = 0; i < rank; ++i)
       for (size_t j = 0; j <= i; ++j) m[in_triangle(i, j)][lane] = gram_of_row[i * table.width + j];
     for (size_t i = 0; i < rank; ++i) m[triangle(rank) + i][lane] = projections[i];
@@ -201,7 +213,9 @@ struct LowRankRows {
     const T noise = static_cast<T>(table.gaussians.noise[k]);
     for (size_t i = 0; i < rank; ++i) m[in_triangle(i, i)] += noise;
     V log_determinant;
-    Triangles<T, L>::factor(m, rank, &log_determinant);
+    // Every pivot of M is s or more, but for rounding.
+    const V least = splat<T, L>(noise);
+    Triangles<T, L>::factor(m, rank, least / 2, least, &log_determinant);
     V* const y = projection_of(k);
     Triangles<T, L>::solve_lower(m, rank, y, y);
     V distance = load<V>(energies + k * lanes);
@@ -300,6 +314,8 @@ struct LowRankSums {
     const T* const d = rows.deviations_of(k, lane);
     for (size_t i = 0; i < rows.batch.q; ++i) {
       T* const at = shard + kept[i] * record;
+      const T* const soon = shard + kept[i + 4 < rows.batch.q ? i + 4 : i] * record;
+      for (size_t v = 0; v < record; v += cache_line / sizeof(T)) __builtin_prefetch(soon + v, 1);
       for (size_t v = 0; v < n_plain; v += lanes) store(at + v, load<V>(at + v) + load<V>(moments + v));
       store(at + n_plain, load<V>(at + n_plain) + (plain + d[i] * load<V>(moments + n_plain)));
       for (size_t v = n_plain + lanes; v < record; v += lanes)
@@ -471,7 +487,11 @@ void solve_each(const SolveTask& task, int n_threads) {
         for (size_t i = 0; i < triangle(n); ++i) a[i][lane] = task.matrices[system * triangle(n) + i];
         for (size_t i = 0; i < n; ++i) b[i][lane] = task.right_sides[system * n + i];
       }
-      Triangles<double, L>::factor(a, n, nullptr);
+      V largest = a[0];
+      for (size_t i = 1; i < n; ++i) largest = maximum(largest, a[in_triangle(i, i)]);
+      const V infinite = splat<double, L>(std::numeric_limits<double>::infinity());
+      Triangles<double, L>::factor(a, n, largest * (8 * std::numeric_limits<double>::epsilon()), infinite,
+                                   nullptr);
       Triangles<double, L>::solve_lower(a, n, b, b);
       Triangles<double, L>::solve_upper(a, n, b);
       for (size_t lane = 0; lane < L && batch * L + lane < task.n_systems; ++lane)

@@ -200,7 +200,7 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
     # -- maximise -----------------------------------------------------------------------------------------
 
     def log_prior(self, mixture: LowRankMixture) -> float:
-        return float(-0.5 * np.einsum("kpi,kij,kpj->", mixture.factors, mixture.prior, mixture.factors))
+        return float(-0.5 * squares_under(mixture.prior, mixture.factors).sum())
 
     def maximise(self, statistics: LowRankStatistics, mixture: LowRankMixture, limits: Limits) -> LowRankMixture:
         """Regress what each coordinate kept on z~; the residuals, and what is uncertain of z, are the noise."""
@@ -211,7 +211,7 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
 
         kept = statistics.second[:, :, -1].sum(axis=1)
         explained = (solved * statistics.cross).sum(axis=(1, 2))
-        shrunk = np.einsum("kpi,kij,kpj->k", factors, ridge, factors)
+        shrunk = squares_under(ridge, factors)
         noise = mean_of(statistics.energy - explained - shrunk, kept, mixture.noise - limits.reg_covar)
         return replace(
             mixture,
@@ -271,7 +271,7 @@ def principal_factors(stretched: Array, weight: float, rank: int, variance: floa
     shortest = SHORTEST_FACTOR**2 * variance
     squares = np.full(rank, shortest)
     found = min(rank, n)
-    _, lengths, directions[:found] = randomized_svd(stretched, found, n_iter=4, random_state=0)
+    _, lengths, directions[:found] = randomized_svd(stretched, found, n_iter=2, random_state=0)
     spectrum = lengths**2 / weight
     noise = max(0.0, float(((stretched**2).sum() / weight - spectrum.sum()) / (p - rank)))
     squares[:found] = np.maximum(spectrum - noise, shortest)
@@ -283,6 +283,11 @@ def principal_turn(factors: Array) -> Array:
     directions, _, turn = np.linalg.svd(factors, full_matrices=False)
     largest = np.abs(directions).argmax(axis=0)
     return np.asarray(turn.T * np.sign(directions[largest, np.arange(len(turn))]))
+
+
+def squares_under(forms: Array, factors: Array) -> Array:
+    """For each component, the sum over its rows w of W of w^T A w."""
+    return np.asarray(((factors @ forms) * factors).sum(axis=(1, 2)))
 
 
 def with_ridge(second: Array, ridge: Array) -> Array:

@@ -23,7 +23,6 @@ from sketchmix.families import family_of
 
 DIGITS = (0, 3, 9)
 SEEDS = range(5)
-TOL = 1e-4  # of the log-likelihood of a row, which gains 1.2 from the first iteration to the last
 
 
 def measure(name: str, make: Any, X: NDArray[Any], y: NDArray[Any]) -> list[Any]:
@@ -40,7 +39,7 @@ def measure(name: str, make: Any, X: NDArray[Any], y: NDArray[Any]) -> list[Any]
 
 def fits(X: NDArray[Any], y: NDArray[Any]) -> list[list[Any]]:
     def ours(sketch_size: int, **options: Any) -> Any:
-        chosen: dict[str, Any] = {"covariance_type": "low_rank", "rank": 10, "tol": TOL} | options
+        chosen: dict[str, Any] = {"covariance_type": "low_rank", "rank": 10} | options
         return lambda seed: sm.GaussianMixture(3, sketch_size=sketch_size, n_init=3, random_state=seed, **chosen)
 
     def projected(reduce: Any) -> Any:
@@ -50,10 +49,11 @@ def fits(X: NDArray[Any], y: NDArray[Any]) -> list[list[Any]]:
 
     return [
         measure("low rank, r=10, Q=30", ours(30), X, y),
-        measure("low rank, r=10, Q=30, tol=1e-3", ours(30, tol=1e-3), X, y),
+        measure("low rank, r=10, Q=30, tol=1e-5", ours(30, tol=1e-5, max_iter=500), X, y),
+        measure("low rank, r=16, Q=30", ours(30, rank=16), X, y),
         measure("low rank, r='auto', Q=30", ours(30, rank="auto"), X, y),
         measure("low rank, r=10, Q=78", ours(78), X, y),
-        measure("diagonal, Q=30", ours(30, covariance_type="diag", tol=1e-3), X, y),
+        measure("diagonal, Q=30", ours(30, covariance_type="diag"), X, y),
         measure("random projection to 30 + full", projected(GaussianRandomProjection), X, y),
         measure("PCA to 30 (two passes) + full", projected(decomposition.PCA), X, y),
     ]
@@ -83,7 +83,7 @@ def main(n_threads: int) -> None:
     X, y = mnist["X"][chosen].astype(np.float32), mnist["y"][chosen]
     with threads(n_threads):
         rows, by_family = fits(X, y), iterations(X)
-    least, wide, projection = rows[0], rows[3], rows[5]
+    least, wide, projection = rows[0], rows[4], rows[6]
     assert least[1] >= 0.935, least
     assert least[3] >= 0.92, least
     assert wide[1] >= 0.965, wide

@@ -128,19 +128,6 @@ def joint_log_density(
     return np.log(weights) + np.array(rows).reshape(len(values), len(weights))
 
 
-def joint_of_covariances(
-    values: Array, indices: NDArray[np.integer], weights: Array, means: Array, covariances: Array
-) -> Array:
-    """log pi_k + log N(x_R; mu_R, S_R) for every row and component; covariances are (K, P, P)."""
-    out = np.empty((len(values), len(weights)))
-    for i, (x, kept) in enumerate(zip(values, indices, strict=True)):
-        for k, (mean, covariance) in enumerate(zip(means, covariances, strict=True)):
-            block, d = covariance[np.ix_(kept, kept)], x - mean[kept]
-            log_determinant = np.linalg.slogdet(2 * np.pi * block)[1]
-            out[i, k] = np.log(weights[k]) - 0.5 * (log_determinant + d @ np.linalg.solve(block, d))
-    return out
-
-
 def latent_moments(
     x: Array, kept: NDArray[np.integer], mean: Array, factors: Array, noise: float
 ) -> tuple[Array, Array]:

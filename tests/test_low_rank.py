@@ -72,7 +72,7 @@ def covariances(mixture: LowRankMixture) -> Array:
 
 
 def joint(block: Block, mixture: LowRankMixture) -> Array:
-    return reference.joint_of_covariances(
+    return reference.full_joint_log_density(
         block.values.astype(float), block.indices, mixture.weights, mixture.means.T, covariances(mixture)
     )
 
@@ -427,7 +427,7 @@ def test_predictions_are_those_of_the_dense_covariances() -> None:
     axes = gm.sketcher_.rotate(np.eye(16)).T
     sketch = gm.sketcher_.transform(X)
     rotated = np.array([axes @ gm.covariance(k) @ axes.T for k in range(2)])
-    of_kept = reference.joint_of_covariances(
+    of_kept = reference.full_joint_log_density(
         sketch.values, sketch.indices, gm.weights_, gm.means_ @ axes.T, rotated
     )
     assert_allclose(gm.score_samples(sketch), reference.log_likelihood(of_kept), 1e-9)

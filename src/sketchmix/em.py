@@ -56,9 +56,9 @@ class Problem:
     sketch: Sketch
     sample_weight: Array | None
     n_components: int
+    reg_covar: float
+    unit: float  # what a row of weight 1 weighs
     variances: Array  # of each coordinate over all rows, (P,)
-    shared: Array  # the same in the family's shape
-    limits: Limits
 
     @classmethod
     def of(
@@ -70,38 +70,31 @@ class Problem:
         reg_covar: float,
         unit: float = 1.0,
     ) -> Problem:
-        """The problem, with what all rows together say of its scale; `unit` is what a weight of 1 has become."""
+        """The problem, with what all rows together say of its scale."""
         variances = pooled_variances(sketch, sample_weight)
-        return cls.of_variances(family, sketch, sample_weight, n_components, reg_covar, unit, variances)
-
-    @classmethod
-    def of_variances(
-        cls,
-        family: Family[Any, Any],
-        sketch: Sketch,
-        sample_weight: Array | None,
-        n_components: int,
-        reg_covar: float,
-        unit: float,
-        variances: Array,
-    ) -> Problem:
-        """The problem, where the variances of all rows together are known."""
-        shared = family.shared_variances(variances, n_components)
-        least = max(reg_covar, SMALLEST_SHARE_OF_MEAN * float(variances.mean()), SMALLEST)
-        floor = np.maximum(SMALLEST_SHARE * shared, least)
-        limits = Limits(reg_covar, floor, support_of(sample_weight), unit)
-        return cls(family, sketch, sample_weight, n_components, variances, np.maximum(shared, floor), limits)
+        return cls(family, sketch, sample_weight, n_components, reg_covar, unit, variances)
 
     @cached_property
+    def shared(self) -> Array:
+        """The variances of all rows together, in the family's shape."""
+        return np.maximum(self.family.shared_variances(self.variances, self.n_components), self.limits.floor)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """What keeps variances away from zero."""
+        shared = self.family.shared_variances(self.variances, self.n_components)
+        least = max(self.reg_covar, SMALLEST_SHARE_OF_MEAN * float(self.variances.mean()), SMALLEST)
+        floor = np.maximum(SMALLEST_SHARE * shared, least)
+        return Limits(self.reg_covar, floor, support_of(self.sample_weight), self.unit)
+
+    @property
     def seeding(self) -> Problem:
         """The same problem under the family in which starts are made and compared."""
-        seed = self.family.seed
-        if seed is self.family:
-            return self
-        reg_covar, unit = self.limits.reg_covar, self.limits.unit
-        return self.of_variances(
-            seed, self.sketch, self.sample_weight, self.n_components, reg_covar, unit, self.variances
-        )
+        return self.under(self.family.seed)
+
+    def under(self, family: Family[Any, Any]) -> Problem:
+        """The same problem for another family."""
+        return self if family is self.family else replace(self, family=family)
 
     def thinned(self, n_rows: int) -> Problem:
         """The same problem on evenly spaced rows, about `n_rows` of them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any, Self
@@ -475,7 +474,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         if seeding is not problem and self.means_init is None:
             start = em.fit(seeding, start, tol=self.tol, max_iter=self.max_iter).parameters
         if self.covariance_type == LowRank.name and self.rank == "auto":
-            problem = replace(problem, family=LowRank(best_rank(problem, start)))
+            problem = problem.under(LowRank(best_rank(problem, start)))
         return problem, problem.begin(start)
 
     def _starts(self, problem: em.Problem) -> Iterator[Parameters]:

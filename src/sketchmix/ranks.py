@@ -25,9 +25,9 @@ def best_rank(problem: em.Problem, seeded: Parameters) -> int:
     rest, held_out = part(problem, ~asked), part(problem, asked)
     best, highest = 1, -np.inf
     for rank in (rank for rank in RANKS if rank < problem.sketch.n_features):
-        trial = replace(rest, family=LowRank(rank))
+        trial = rest.under(LowRank(rank))
         fitted = em.fit(trial, trial.begin(seeded), tol=TOL, max_iter=MAX_ITER).parameters
-        score = score_of(replace(held_out, family=LowRank(rank)), fitted)
+        score = score_of(held_out.under(LowRank(rank)), fitted)
         if score <= highest:
             break
         best, highest = rank, score

@@ -39,6 +39,10 @@ class Block(NamedTuple):
         """The block of these arrays."""
         return cls(values, indices, largest_magnitude(values))
 
+    def is_whole(self, means: Array) -> bool:
+        """Whether rows keep every entry that `means` (P x K) have."""
+        return bool(self.values.shape[1] == len(means))
+
     def cut(self, n_rows: int) -> Iterator[Block]:
         """The rows, some at a time."""
         for first in range(0, len(self.values), n_rows):

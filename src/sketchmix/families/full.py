@@ -126,7 +126,7 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
     def log_density(self, block: Block, mixture: FullMixture) -> Array:
         n, q = block.values.shape
         out = np.empty((n, len(mixture.weights)))
-        if q == len(mixture.means):
+        if block.is_whole(mixture.means):
             for part in parts(block):
                 out[part] = dense_log_density(block.values[part], mixture)
         else:
@@ -138,7 +138,7 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
 
     def statistics(self, block: Block, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
         n, q = block.values.shape
-        if q == len(mixture.means):
+        if block.is_whole(mixture.means):
             weight = np.ones(n) if sample_weight is None else sample_weight
             of_parts = (self._dense_statistics(block.values[i], mixture, weight[i]) for i in parts(block))
             statistics = reduce(add, of_parts)

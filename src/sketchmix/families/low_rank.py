@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 from sklearn.utils.extmath import randomized_svd
 
 from sketchmix import _core
@@ -43,6 +44,8 @@ Array = NDArray[Any]
 ROWS_PER_FACTOR = 2
 # The least length of a first factor, as a share of the rows' standard deviation: EM leaves one of zero alone.
 SHORTEST_FACTOR = 0.1
+# Rows that keep all entries, whose deviations are held, at a time.
+WHOLE_ROWS = 1024
 
 
 @dataclass(frozen=True)
@@ -163,22 +166,30 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
 
     def _expect(self, block: Block, mixture: LowRankMixture, latent: Array | None) -> Array:
         density = np.empty((len(block.values), len(mixture.weights)))
-        _core.low_rank_posterior(
-            block.values,
-            block.indices,
-            finite_log(mixture.weights),
-            mixture.means,
-            mixture.factors,
-            mixture.noise,
-            in_double(block, mixture.means, mixture.noise),
-            density,
-            latent,
-        )
+        if block.is_whole(mixture.means):
+            WholeRows(mixture).expect(block.values, density, latent)
+        else:
+            _core.low_rank_posterior(
+                block.values,
+                block.indices,
+                finite_log(mixture.weights),
+                mixture.means,
+                mixture.factors,
+                mixture.noise,
+                in_double(block, mixture.means, mixture.noise),
+                density,
+                latent,
+            )
         density -= 0.5 * block.values.shape[1] * LOG_2_PI
         return density
 
     def statistics(self, block: Block, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
         n, q = block.values.shape
+        if block.is_whole(mixture.means):
+            sums = WholeRows(mixture).statistics(
+                block.values, np.ones(n) if sample_weight is None else sample_weight
+            )
+            return replace(sums, log_likelihood=sums.log_likelihood - 0.5 * q * LOG_2_PI * sums.size.sum())
         sums = LowRankStatistics.of_nothing(mixture)
         log_likelihood = _core.low_rank_statistics(
             block.values,
@@ -242,6 +253,64 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
             factors=of_factors.reshape(factors.shape),
             noise=np.exp(log_noise),
         )
+
+
+class WholeRows:
+    """Rows that keep every entry: M = s I + W^T W, and with it Cov z, are the same for all of them.
+
+    They are looked at some at a time, in float64.
+    """
+
+    def __init__(self, mixture: LowRankMixture) -> None:
+        self.mixture = mixture
+        p, r = mixture.factors.shape[1:]
+        m = mixture.factors.transpose(0, 2, 1) @ mixture.factors + mixture.noise[:, None, None] * np.eye(r)
+        self._inverse = np.linalg.inv(m)
+        of_covariances = np.linalg.slogdet(m)[1] + (p - r) * np.log(mixture.noise)
+        self._constant = finite_log(mixture.weights) - 0.5 * of_covariances
+
+    def expect(self, rows: Array, density: Array, latent: Array | None) -> None:
+        """Fill in log weight plus log density without its power of 2 pi, (n, K), and E[z], (n, K, r)."""
+        for some in parts_of(rows):
+            for k in range(len(self._constant)):
+                d, z = self._project(rows[some], k)
+                distance = (
+                    (d**2).sum(axis=1) - (d @ self.mixture.factors[k] * z).sum(axis=1)
+                ) / self.mixture.noise[k]
+                density[some, k] = self._constant[k] - 0.5 * np.maximum(distance, 0)
+                if latent is not None:
+                    latent[some, k] = z
+
+    def statistics(self, rows: Array, weight: Array) -> LowRankStatistics:
+        """The sums over rows; those of E[z~ z~^T] are the same for every coordinate."""
+        density = np.empty((len(rows), len(self._constant)))
+        self.expect(rows, density, None)
+        r = softmax(density, axis=1) * weight[:, None]
+        sums = LowRankStatistics.of_nothing(self.mixture)
+        for some in parts_of(rows):
+            for k in range(len(self._constant)):
+                self._add(rows[some], r[some, k], k, sums)
+        return replace(sums, log_likelihood=float(weight @ logsumexp(density, axis=1)), size=r.sum(axis=0))
+
+    def _add(self, rows: Array, r: Array, k: int, sums: LowRankStatistics) -> None:
+        d, z = self._project(rows, k)
+        extended = np.column_stack([z, np.ones(len(z))])
+        weighted = r[:, None] * extended
+        moment = weighted.T @ extended
+        moment[:-1, :-1] += r.sum() * self.mixture.noise[k] * self._inverse[k]
+        sums.second[k] += moment[np.tril_indices(len(moment))]
+        sums.cross[k] += d.T @ weighted
+        sums.energy[k] += r @ (d**2).sum(axis=1)
+
+    def _project(self, rows: Array, k: int) -> tuple[Array, Array]:
+        """Deviations from a component's mean, and E[z]."""
+        d = rows - self.mixture.means[:, k]
+        return d, d @ self.mixture.factors[k] @ self._inverse[k]
+
+
+def parts_of(rows: Array) -> list[slice]:
+    """The rows, as many at a time as their deviations may take memory for."""
+    return [slice(first, first + WHOLE_ROWS) for first in range(0, len(rows), WHOLE_ROWS)]
 
 
 def unrotated(factors: Array, rotation: Rotation) -> Array:

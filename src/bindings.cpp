@@ -128,7 +128,10 @@ class RotationTables {
 
   // Everything that a kernel will follow without looking.
   void check() const {
+    require(n_features_ > 0 && n_rotated_ > 0, "rows must have entries");
+    require(lead_ > 0 || n_rotated_ <= n_features_, "entries that are copied must be those of the row");
     if (lead_ == 0) return;
+    require(order_.empty() || !mix_.twice.empty(), "an order needs a matrix");
     require(run_ <= stride_ && stride_ % 16 == 0, "a run must fit its stride, in whole vectors");
     require(lead_ * run_ >= n_features_ && signs_.twice.size() == lead_ * stride_, "the layout must hold the row");
     require(order_.empty() || order_.size() == lead_ * stride_, "order must fill the layout");
@@ -167,7 +170,7 @@ double sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t
   mask.n_shared = shared.size();
   mask.free = free.data();
   require(rows.shape(1) == rotation.n_features(), "rows are of another width than the rotation");
-  require(values.shape(0) == rows.shape(0), "values must be n_rows x sketch_size");
+  require(values.shape(0) == rows.shape(0) && values.shape(1) > 0, "values must be n_rows x sketch_size");
   require(!indices || (indices->shape(0) == rows.shape(0) && indices->shape(1) == values.shape(1)),
           "indices must be n_rows x sketch_size");
   require(shared.size() + free.size() == rotation.n_rotated() && mask.n_shared <= mask.sketch_size &&
@@ -272,6 +275,7 @@ LowRankGaussians low_rank_gaussians(const Array<double>& log_weights, const Arra
                                     const Array<double>& factors, const Array<double>& noise) {
   LowRankGaussians g;
   g.n_components = log_weights.size();
+  require(g.n_components > 0, "there must be a component");
   require(means.ndim() == 2 && means.shape(1) == g.n_components, "means must be n_features x n_components");
   g.n_features = means.shape(0);
   require(factors.ndim() == 3 && factors.shape(0) == g.n_components && factors.shape(1) == g.n_features &&
@@ -336,6 +340,7 @@ void solve_each(Array<double> matrices, Array<double> right_sides, Output<double
   SolveTask task;
   task.n_systems = right_sides.shape(0);
   task.n_unknowns = right_sides.shape(1);
+  require(task.n_unknowns > 0, "there must be an unknown");
   require(matrices.size() == task.n_systems * (task.n_unknowns * (task.n_unknowns + 1) / 2),
           "matrices must be n_systems packed triangles");
   task.matrices = matrices.data();
@@ -350,6 +355,7 @@ FullGaussians full_gaussians(const Array<double>& log_weights, const Array<doubl
                              const Array<double>& covariances) {
   FullGaussians g;
   g.n_components = log_weights.size();
+  require(g.n_components > 0, "there must be a component");
   require(means.ndim() == 2 && means.shape(1) == g.n_components, "means must be n_features x n_components");
   g.n_features = means.shape(0);
   require(covariances.ndim() == 3 && covariances.shape(1) == g.n_features && covariances.shape(2) == g.n_features,
@@ -404,7 +410,9 @@ void full_log_density(Rows values, Rows indices, Array<double> log_weights, Arra
 
 NB_MODULE(_core, m) {
   using namespace sketchmix;
-  m.doc() = "The kernels of sketchmix. Internal: arguments are checked for safety, not for meaning.";
+  m.doc() =
+      "The kernels of sketchmix. Internal: sizes are checked; that indices lie inside is for the caller to see "
+      "to.";
   m.attr("level") = kernels.level;
   m.def("max_threads", &max_threads, "Threads that the next kernel may use.");
   nb::class_<RotationTables>(m, "Rotation", "How a row is rotated; see Rotation in core/kernels.hpp.")

@@ -554,14 +554,14 @@ def test_troubles_name_the_component_and_the_cure() -> None:
     variances = np.ones((4, 3))
     variances[2, 1] = 1e-6
     parameters = Parameters(np.array([0.5, 0.5, 0.0]), np.zeros((4, 3)), variances)
-    found = list(em.troubles(em.Fit(parameters, [-3.0, -2.5], converged=False), problem))
+    found = list(em.troubles(em.Fit(parameters, [-3.0, -2.5], converged=False, n_iter=2), problem))
     assert len(found) == 3
     assert "did not converge in 2 iterations" in found[0]
     assert "0.5" in found[0]
     assert "component 2 has lost all its rows" in found[1]
     assert "component 1 has collapsed" in found[2]
     sound = Parameters(np.full(3, 1 / 3), np.zeros((4, 3)), np.ones((4, 3)))
-    assert not list(em.troubles(em.Fit(sound, [-3.0, -3.0], converged=True), problem))
+    assert not list(em.troubles(em.Fit(sound, [-3.0, -3.0], converged=True, n_iter=2), problem))
 
 
 # -- shards and threads -----------------------------------------------------------------------------------

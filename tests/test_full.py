@@ -683,3 +683,31 @@ def test_what_all_rows_lack_is_no_collapse(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         GaussianMixture(1, covariance_type=name, sketch_size=1.0, random_state=0).fit(collinear())
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag"])
+@pytest.mark.parametrize("sketch_size", [8, 20, 40])
+def test_reg_covar_is_added_once_however_little_is_kept(covariance_type: str, sketch_size: int) -> None:
+    X = np.random.default_rng(0).normal(size=(5000, 40))
+    same: dict[str, Any] = {"covariance_type": covariance_type, "tol": 1e-7, "max_iter": 500, "dtype": "float64"}
+    gm = GaussianMixture(1, sketch_size=sketch_size, reg_covar=0.1, random_state=0, **same).fit(X)
+    assert_allclose(gm.variances_.mean(), 1.1, atol=0.02)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("transform", ["hadamard", "none"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_without_reg_covar_a_constant_feature_does_no_harm(
+    covariance_type: str, dtype: str, transform: str
+) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=2000)
+    X = 3 * rng.normal(size=(3, 12))[y] + rng.normal(size=(2000, 12))
+    X[:, 3] = 5
+    same: dict[str, Any] = {"covariance_type": covariance_type, "dtype": dtype, "transform": transform}
+    gm = GaussianMixture(3, sketch_size=1.0, reg_covar=0, random_state=0, n_init=3, **same).fit(X)
+    bounds = np.array(gm.lower_bounds_)
+    assert (np.diff(bounds) > -em.STEEPEST_FALL).all()
+    assert gm.score(gm.sketcher_.transform(X)) > bounds.max() - 1.5
+    assert reference.accuracy(y, gm.labels_) > 0.95

@@ -542,7 +542,7 @@ def test_real_digits(digits_039: tuple[Array, Array]) -> None:
         (8, ValueError, "rank=8 must be less than n_features=8; lower it, or take 'full'"),
         (0, ValueError, "rank must be at least 1; got 0"),
         (2.0, TypeError, "rank must be an integer; got 2.0"),
-        ("best", ValueError, "rank must be one of 'auto'; got 'best'"),
+        ("best", ValueError, "rank must be an integer or 'auto'; got 'best'"),
     ],
 )
 def test_bad_ranks(rank: Any, error: type[Exception], message: str) -> None:
@@ -566,6 +566,44 @@ def test_a_warm_start_goes_on_with_the_same_rank_only() -> None:
     assert gm.fit(X).lower_bounds_[0] >= reached
     with pytest.raises(ValueError, match=r"rank=2, but now it is .*rank=3; set warm_start=False"):
         gm.set_params(rank=3).fit(X)
+
+
+def test_a_warm_start_goes_on_with_the_rank_that_the_rows_chose() -> None:
+    X, *_ = factor_data(1000, 16)
+    gm = low_rank("auto", sketch_size=8, warm_start=True).fit(X)
+    rank = gm.factors_.shape[2]
+    assert gm.fit(X).factors_.shape[2] == rank
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_rows_of_no_weight_have_no_say_in_the_rank(kept: int) -> None:
+    X, *_ = factor_data(3000, 24)
+    weight = (np.arange(3000) % 5 == 0).astype(float) if kept else (np.arange(3000) % 5 > 0).astype(float)
+    sketch = Sketcher(12, random_state=0).fit_transform(X)
+    weighted = low_rank("auto").fit(sketch, sample_weight=weight)
+    assert weighted.factors_.shape == low_rank("auto").fit(sketch[weight > 0]).factors_.shape
+
+
+@pytest.mark.parametrize("unit", [1 / 2000, 1e-12, 1e6])
+def test_the_unit_of_the_weights_does_not_matter(unit: float) -> None:
+    X, *_ = factor_data(2000, 24)
+    weight = np.random.default_rng(0).uniform(0.5, 2, 2000)
+    same: dict[str, Any] = {"sketch_size": 8, "n_init": 2}
+    plain, scaled = (low_rank(**same).fit(X, sample_weight=w) for w in (weight, unit * weight))
+    assert_allclose(scaled.means_, plain.means_, 1e-3, 1e-3)
+    assert_allclose(scaled.noise_variances_, plain.noise_variances_, 1e-3)
+    assert_allclose(scaled.factors_, plain.factors_, 1e-2, 1e-2)
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-3, 1e-4])
+def test_float32_where_factors_explain_nearly_everything(noise: float) -> None:
+    rng = np.random.default_rng(0)
+    directions = np.linalg.qr(rng.normal(size=(128, 3)))[0].T
+    X = (rng.normal(size=(5000, 3)) * [8, 5, 3]) @ directions + noise * rng.normal(size=(5000, 128))
+    gm = low_rank(3, 1, sketch_size=64, reg_covar=0).fit(X.astype(np.float32))
+    assert gm.converged_
+    assert (np.diff(gm.lower_bounds_) > -1e-4).all()
+    assert_allclose(gm.noise_variances_, noise**2, rtol=0.05)
 
 
 def test_a_fit_of_another_family_leaves_nothing_of_the_last() -> None:

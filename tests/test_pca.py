@@ -97,6 +97,12 @@ def test_weight_two_is_the_row_twice_and_zero_its_absence() -> None:
     assert_allclose(weighted.mean_, repeated.mean_, 1e-7)
 
 
+def test_weights_that_sum_to_one_are_as_good_as_none() -> None:
+    X, _ = spread_rows(800, 24)
+    plain, weighted = (sm.PCA(3, sketch_size=8, random_state=0).fit(X, sample_weight=w) for w in (None, 1 / 800))
+    assert_allclose(weighted.explained_variance_, plain.explained_variance_, 1e-3)
+
+
 def test_a_model_of_a_sketch_is_that_of_its_rows() -> None:
     X, _ = spread_rows(500, 32)
     sketch = sm.Sketcher(8, random_state=3).fit_transform(X)

@@ -173,7 +173,7 @@ struct LowRankRows {
   const LowRankTable<T, L>& table;
   size_t rank, n_components;
   Batch<T> batch;
-  T* gram_of_row;  // (width + 8) x width
+  T* gram_of_row;  // width x width
   T* deviations;   // K x L x Q
   T* projections;  // width: b of a row
   V* systems;      // K x (triangle + rank): the factor of M, and F^-1 b
@@ -264,19 +264,19 @@ struct LowRankSums {
     }
   }
 
-  void add(LowRankRows<T, L>& rows) {
+  void add(LowRankRows<T, L>& rows, const T* weight) {
     for (size_t k = 0; k < table.gaussians.n_components; ++k) {
       const T* const r = rows.density + k * lanes;
       for (size_t lane = 0; lane < lanes; ++lane) {
         size[k] += static_cast<double>(r[lane]);
         energy[k] += static_cast<double>(r[lane]) * static_cast<double>(rows.energies[k * lanes + lane]);
       }
-      // What is smaller is lost beside the rows that belong here.
-      constexpr T negligible = std::numeric_limits<T>::epsilon() / 8;
-      if (max_lanes<T, L>(load<V>(r)) <= negligible) continue;
+      // A share that is smaller is lost beside those of the rows that belong here.
+      const V negligible = load<V>(weight) * (std::numeric_limits<T>::epsilon() / 8);
+      if (max_lanes<T, L>(load<V>(r) - negligible) <= 0) continue;
       expect(k, rows);
       for (size_t lane = 0; lane < rows.n_rows; ++lane)
-        if (r[lane] > negligible) add_row(k, lane, r[lane], rows);
+        if (r[lane] > negligible[lane]) add_row(k, lane, r[lane], rows);
     }
   }
 
@@ -363,7 +363,7 @@ struct LowRankScratch {
 
   LowRankScratch(size_t n_parts, const LowRankTable<T, L>& table, size_t q)
       : values(n_parts, L * q),
-        grams(n_parts, (table.width + 12) * table.width),
+        grams(n_parts, table.width * table.width),
         deviations(n_parts, table.gaussians.n_components * L * q),
         projections(n_parts, table.width),
         energies(n_parts, table.gaussians.n_components * L),
@@ -422,7 +422,7 @@ void statistics(const LowRankStatisticsTask& task, int n_threads) {
           weight[i - first] = static_cast<T>(exact[i - first] = task.sample_weight ? task.sample_weight[i] : 1);
         rows.expect(sketch, first, last);
         sums.share(rows.density, weight, exact);
-        sums.add(rows);
+        sums.add(rows, weight);
       }
 #pragma omp ordered
       sums.add_to(g, task.moments);

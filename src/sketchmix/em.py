@@ -30,6 +30,9 @@ SMALLEST = float(np.finfo(np.float32).tiny)
 ROUNDING = 1e-14
 # A component that holds less than this many rows is reported as empty.
 EMPTY = 1e-3
+# Of the log-likelihood of a row. What `reg_covar` and the floor of variances take is less; a fall beyond is
+# rounding, under a covariance that is nearly singular.
+STEEPEST_FALL = 1.0
 # Of an extrapolation, in steps of EM: beyond, the steps are parallel to rounding.
 LONGEST_JUMP = 1e6
 
@@ -41,11 +44,8 @@ class Fit:
     parameters: Any  # of the family's type
     lower_bounds: list[float]
     converged: bool
-
-    @property
-    def n_iter(self) -> int:
-        """Iterations run."""
-        return len(self.lower_bounds)
+    n_iter: int  # passes over the rows: those that led nowhere, too
+    ran_wild: bool = False  # whether it was stopped, and went back, as the likelihood fell steeply
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,6 @@ class Problem:
     sample_weight: Array | None
     n_components: int
     reg_covar: float
-    unit: float  # what a row of weight 1 weighs
     variances: Array  # of each coordinate over all rows, (P,)
 
     @classmethod
@@ -68,11 +67,10 @@ class Problem:
         sample_weight: Array | None,
         n_components: int,
         reg_covar: float,
-        unit: float = 1.0,
     ) -> Problem:
         """The problem, with what all rows together say of its scale."""
         variances = pooled_variances(sketch, sample_weight)
-        return cls(family, sketch, sample_weight, n_components, reg_covar, unit, variances)
+        return cls(family, sketch, sample_weight, n_components, reg_covar, variances)
 
     @cached_property
     def shared(self) -> Array:
@@ -85,7 +83,7 @@ class Problem:
         shared = self.family.shared_variances(self.variances, self.n_components)
         least = max(self.reg_covar, SMALLEST_SHARE_OF_MEAN * float(self.variances.mean()), SMALLEST)
         floor = np.maximum(SMALLEST_SHARE * shared, least)
-        return Limits(self.reg_covar, floor, support_of(self.sample_weight), self.unit)
+        return Limits(self.reg_covar, floor, support_of(self.sample_weight), 1 / self.sketch.scale)
 
     @property
     def seeding(self) -> Problem:
@@ -169,22 +167,26 @@ def fit(
     to where EM led if that lowered the likelihood.
     """
     parameters, lower_bounds, converged = start, list[float](), False
-    path = Path(problem.family)
-    for _ in range(max_iter):
+    path, before = Path(problem.family), start
+    for n_iter in range(1, max_iter + 1):
         statistics = problem.statistics(parameters)
         log_posterior = statistics.log_likelihood + problem.family.log_prior(parameters)
         bound = float(log_posterior / statistics.size.sum())
-        if path.jumped and not bound >= lower_bounds[-1]:
+        if report:
+            report(n_iter, bound)
+        jumped = path.jumped
+        if jumped and not bound >= lower_bounds[-1]:
             parameters = path.back()
             continue
+        if lower_bounds and not bound > lower_bounds[-1] - STEEPEST_FALL:
+            return Fit(before, lower_bounds, False, n_iter, ran_wild=True)
         lower_bounds.append(bound)
-        parameters = path.onward(parameters, problem.maximise(statistics, parameters))
-        converged = has_converged(lower_bounds, tol)
-        if report:
-            report(len(lower_bounds), bound)
+        before, parameters = parameters, path.onward(parameters, problem.maximise(statistics, parameters))
+        # A jump may have gained little where a step of EM would have gained more.
+        converged = not jumped and has_converged(lower_bounds, tol)
         if converged:
             break
-    return Fit(path.reached(parameters), lower_bounds, converged)
+    return Fit(path.reached(parameters), lower_bounds, converged, n_iter)
 
 
 class Path:
@@ -279,11 +281,16 @@ def troubles(result: Fit, problem: Problem) -> Iterator[str]:
 
 
 def not_converged(result: Fit) -> str:
-    """What to say of a fit that came to its last iteration."""
-    return (
-        f"EM did not converge in {result.n_iter} iterations; the last one raised the log-likelihood of a row "
-        f"by {gain(result.lower_bounds):.3g}. Increase max_iter or tol."
-    )
+    """What to say of a fit that ended without having converged."""
+    if result.ran_wild:
+        return (
+            f"EM was stopped after {result.n_iter} iterations, and went back by one, as rounding took over: a "
+            "covariance is nearly singular. Raise reg_covar, or take a simpler covariance_type."
+        )
+    raised = ""
+    if len(result.lower_bounds) > 1:
+        raised = f"; the last one raised the log-likelihood of a row by {gain(result.lower_bounds):.3g}"
+    return f"EM did not converge in {result.n_iter} iterations{raised}. Increase max_iter or tol."
 
 
 def printer(verbose: int) -> Callable[[int, float], None] | None:

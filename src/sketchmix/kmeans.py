@@ -202,7 +202,7 @@ class KMeans(
         self._check_parameters()
         sketch = self._sketch_of(X)
         validation.check_enough_rows("n_clusters", self.n_clusters, sketch.n_samples)
-        weight, _ = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
+        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
         lloyd = Lloyd(sketch, weight, Candidates.of(sketch, weight, self.n_clusters))
         rows_of_coordinate = em.rows_of_coordinate(sketch, weight, self.n_clusters)
         start = best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))

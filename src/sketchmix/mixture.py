@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any, Self
@@ -198,12 +199,9 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self._check_parameters()
         sketch = self._sketch_of(X, self._warm_sketcher())
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight, unit = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        problem = em.Problem.of(
-            self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar, unit
-        )
-        warm = self._warm_parameters(sketch, problem.family)
-        problem, start = (problem, warm) if warm else self._first_parameters(problem)
+        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem = em.Problem.of(self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar)
+        problem, start = self._warm_parameters(problem) or self._first_parameters(problem)
         result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
         self._set_result(result, problem)
         self.labels_ = self.predict(sketch)
@@ -254,7 +252,8 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
                 yield self._family.statistics(block, self._parameters, None)
 
         total = reduce(add, statistics_of_blocks())
-        self._set_parameters(self._family.maximise(total, self._parameters, self._limits))
+        limits = replace(self._limits, support=2.0, share=1.0)  # rows of weight 1, and all that they have
+        self._set_parameters(self._family.refined(total, self._parameters, limits))
         self.labels_ = np.concatenate(labels)
         return self
 
@@ -506,17 +505,17 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """The sketcher of the last fit, if this fit is to go on from it."""
         return self.sketcher_ if self.warm_start and hasattr(self, "weights_") else None
 
-    def _warm_parameters(self, sketch: Sketch, family: Family[Any, Any]) -> Any:
+    def _warm_parameters(self, problem: em.Problem) -> tuple[em.Problem, Any] | None:
         """The solution of the last fit, if this fit is to go on from it."""
         if not (self.warm_start and hasattr(self, "weights_")):
             return None
-        validation.check_same_frame(sketch, self.sketcher_)
-        wanted = {"n_components": self.n_components, "covariance_type": family.name}
-        fitted = {"n_components": len(self.weights_), "covariance_type": self._family.name}
-        if isinstance(family, LowRank) and isinstance(self._family, LowRank):
+        validation.check_same_frame(problem.sketch, self.sketcher_)
+        wanted: dict[str, object] = {"n_components": self.n_components, "covariance_type": problem.family.name}
+        fitted: dict[str, object] = {"n_components": len(self.weights_), "covariance_type": self._family.name}
+        if isinstance(problem.family, LowRank) and isinstance(self._family, LowRank) and self.rank != "auto":
             wanted["rank"], fitted["rank"] = self.rank, self._family.rank
         validation.check_warm_start(wanted, fitted)
-        return self._parameters
+        return problem.under(self._family), self._parameters
 
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
         self.sketcher_, self._family, self._limits = problem.sketch.sketcher, problem.family, problem.limits

@@ -20,8 +20,8 @@ from sketchmix.sketch import Sketch
 
 Array = NDArray[Any]
 
-# Rows whose kept entries meet the components at a time.
-SCORED_ROWS = 1024
+# Kept entries, times components, that are looked at together.
+SCORED_ENTRIES = 2**20
 
 
 class PCA(
@@ -144,8 +144,8 @@ class PCA(
         sketch = self._sketch_of(X)
         validation.check_n_directions(self.n_components, sketch.n_features)
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight, unit = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        problem = em.Problem.of(LowRank(self.n_components), sketch, weight, 1, 0.0, unit)
+        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem = em.Problem.of(LowRank(self.n_components), sketch, weight, 1, 0.0)
         start = problem.begin(problem.seeding.start(mean_of_rows(sketch, weight)))
         result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
         self._set_result(result, problem)
@@ -171,8 +171,9 @@ class PCA(
             mean = self._mixture.means[:, 0]
             return np.concatenate([(rotated - mean) @ directions for rotated in self._rotated_rows(X)])
         parts: list[Array] = []
+        n_rows = max(1, SCORED_ENTRIES // (X.sketch_size * len(self.components_)))
         for block in self._blocks(X):
-            parts += [self._expected_coordinates(part, directions) for part in block.cut(SCORED_ROWS)]
+            parts += [self._expected_coordinates(part, directions) for part in block.cut(n_rows)]
         return np.concatenate(parts)
 
     def inverse_transform(self, X: ArrayLike) -> Array:

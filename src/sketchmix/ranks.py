@@ -20,15 +20,18 @@ TOL = 1e-3
 
 
 def best_rank(problem: em.Problem, seeded: Parameters) -> int:
-    """The rank at which the rows left out of a fit are most likely."""
-    asked = np.arange(problem.sketch.n_samples) % LEFT_OUT == 0
-    rest, held_out = part(problem, ~asked), part(problem, asked)
+    """The rank at which the rows left out of a fit are most likely; 1 where there are too few to leave any out."""
+    weight = np.ones(len(problem.sketch)) if problem.sample_weight is None else problem.sample_weight
+    useful = np.flatnonzero(weight)
+    if len(useful) < LEFT_OUT:
+        return 1
+    held_out, rest = part(problem, useful[::LEFT_OUT]), part(problem, np.delete(useful, np.s_[::LEFT_OUT]))
     best, highest = 1, -np.inf
     for rank in (rank for rank in RANKS if rank < problem.sketch.n_features):
         trial = rest.under(LowRank(rank))
         fitted = em.fit(trial, trial.begin(seeded), tol=TOL, max_iter=MAX_ITER).parameters
         score = score_of(held_out.under(LowRank(rank)), fitted)
-        if score <= highest:
+        if not score > highest:
             break
         best, highest = rank, score
     return best

@@ -146,12 +146,9 @@ def check_sample_weight(sample_weight: object, n_samples: int) -> Array | None:
     return weight
 
 
-def in_unit(weight: Array | None) -> tuple[Array | None, float]:
-    """Weights times a power of two, so that the largest is near 1, and that power: a fit asks for ratios."""
-    if weight is None:
-        return None, 1.0
-    power = -int(np.frexp(weight.max())[1])
-    return np.ldexp(weight, power), float(np.ldexp(1.0, power))
+def in_unit(weight: Array | None) -> Array | None:
+    """Weights divided by a power of two, exactly, so that the largest is near 1: only ratios matter to a fit."""
+    return None if weight is None else np.ldexp(weight, -int(np.frexp(weight.max())[1]))
 
 
 def real_array(name: str, value: object) -> Array:
@@ -358,10 +355,11 @@ def check_component(k: object, n_components: int) -> None:
 
 def check_rank(rank: object, n_features: int) -> None:
     """The rank of low-rank covariances: less than the number of features, or chosen by the data."""
-    if isinstance(rank, str):
-        check_choice("rank", rank, ["auto"])
-    elif check_integer("rank", rank, least=1) >= n_features:
-        raise ValueError(f"rank={rank} must be less than n_features={n_features}; lower it, or take 'full'.")
+    if isinstance(rank, str) and rank != "auto":
+        raise ValueError(f"rank must be an integer or 'auto'; got {rank!r}.")
+    lowest = 1 if isinstance(rank, str) else check_integer("rank", rank, least=1)
+    if lowest >= n_features:
+        raise ValueError(f"rank={rank!r} must be less than n_features={n_features}; lower it, or take 'full'.")
 
 
 def check_n_directions(n_components: int, n_features: int) -> None:

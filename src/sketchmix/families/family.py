@@ -25,7 +25,7 @@ class Limits:
     reg_covar: float  # added to every variance
     floor: Array  # the smallest variances allowed, shaped like `Family.shared_variances`
     support: float  # what two rows weigh: fewer say nothing about a spread
-    unit: float = 1.0  # what a row of weight 1 weighs
+    share: float = 1.0  # of its entries, what a row keeps
 
 
 class Mixture(Protocol):
@@ -123,6 +123,10 @@ class Family(ABC, Generic[M, S]):
     @abstractmethod
     def maximise(self, statistics: S, mixture: M, limits: Limits) -> M:
         """The M-step: likelier parameters, the likeliest where that is one step."""
+
+    def refined(self, statistics: S, mixture: M, limits: Limits) -> M:
+        """The M-step on rows of which all entries were seen."""
+        return self.maximise(statistics, mixture, limits)
 
     @abstractmethod
     def collapsed(self, mixture: M, limits: Limits, shared: Array) -> Array:

@@ -32,7 +32,7 @@ LEAST_AT_START = 0.1
 # Rows have this share in a component before a start looks at them.
 LEAST_SHARE_AT_START = 1e-4
 # Of the largest variance: below, a direction's would be lost among the rounding of the others.
-RESOLUTION = 1e-12
+RESOLUTION = 1e-10
 # A shard's work outweighs the addition of its sums; more shards than this serve no machine.
 MOST_SHARDS = 64
 # Rows that keep all entries, whose deviations are held, at a time.
@@ -200,7 +200,8 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
             h = mean_of(L.T @ statistics.gradient[:, shared], size, 0.0)
             means[:, shared] += L @ h
             inner = np.eye(len(S)) + (L.T @ curvature @ L - (h * size) @ h.T) / size.sum()
-            moved = L @ inner @ L.T + limits.reg_covar * np.eye(len(S))
+            # What rows did not keep is taken from S, with what was added to it before.
+            moved = L @ inner @ L.T + limits.share * limits.reg_covar * np.eye(len(S))
             covariances[c] = repaired(moved, 0.0, limits.floor[c])
         return FullMixture(statistics.size / statistics.size.sum(), means, covariances)
 

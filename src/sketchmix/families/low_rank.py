@@ -12,6 +12,8 @@ worth, and where all are kept nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,10 +42,14 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# First factors come from the dense rows of a component, if there are so many times the rank.
-ROWS_PER_FACTOR = 2
+# First factors come from the dense rows of a component, if these span so many times the rank.
+DIRECTIONS_PER_FACTOR = 2
+ROUNDING = 1e-10
 # The least length of a first factor, as a share of the rows' standard deviation: EM leaves one of zero alone.
 SHORTEST_FACTOR = 0.1
+# Of what factors explain of a row's entries to the noise of one. Beyond, float32 is off by more than 1e-3 in a log
+# density.
+LARGEST_RATIO = 1e3
 # Rows that keep all entries, whose deviations are held, at a time.
 WHOLE_ROWS = 1024
 
@@ -108,19 +114,18 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         sample_weight: Array | None,
         limits: Limits,
     ) -> LowRankMixture:
-        """Factors from the few dense rows: those of a component by itself, or of all where it has too few."""
+        """Factors from the dense rows: those of a component by itself, or of all where they span too little."""
         rows, weight, labels = dense_rows(seeded, sketch, sample_weight)
         stretched = np.sqrt(weight)[:, None] * (rows - seeded.means.T[labels])
-        enough = ROWS_PER_FACTOR * self.rank * limits.unit
         factors, noise = [], []
         for k, variance in enumerate(seeded.variances):
-            which = labels == k
-            if weight[which].sum() < enough:
-                which = np.full(len(labels), weight.sum() >= enough)
-            w, s = principal_factors(stretched[which], weight[which].sum(), self.rank, variance)
+            own = labels == k
+            w, s, n_spanned = principal_factors(stretched[own], weight[own].sum(), self.rank, variance)
+            if n_spanned < min(DIRECTIONS_PER_FACTOR * self.rank, len(w) - 1):
+                w, s, _ = principal_factors(stretched, weight.sum(), self.rank, variance)
             factors.append(w)
             noise.append(s)
-        worth = limits.unit * (1 - 1 / sketch.scale)
+        worth = (1 - limits.share) * limits.support / 2
         prior = worth * np.array([np.diag(1 / (w**2).mean(axis=0)) for w in factors])
         at_least = np.maximum(noise, limits.floor)
         return LowRankMixture(seeded.weights, seeded.means, np.array(factors), at_least, prior)
@@ -157,31 +162,29 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
     # -- densities and statistics -------------------------------------------------------------------------
 
     def log_density(self, block: Block, mixture: LowRankMixture) -> Array:
-        return self._expect(block, mixture, None)
+        return self.posterior(block, mixture)[0]
 
     def posterior(self, block: Block, mixture: LowRankMixture) -> tuple[Array, Array]:
         """`log_density`, and the expected coordinates of each row in each component, (n, K, r)."""
-        latent = np.empty((len(block.values), len(mixture.weights), self.rank))
-        return self._expect(block, mixture, latent), latent
-
-    def _expect(self, block: Block, mixture: LowRankMixture, latent: Array | None) -> Array:
-        density = np.empty((len(block.values), len(mixture.weights)))
+        powers_of_2_pi = 0.5 * block.values.shape[1] * LOG_2_PI
         if block.is_whole(mixture.means):
-            WholeRows(mixture).expect(block.values, density, latent)
-        else:
-            _core.low_rank_posterior(
-                block.values,
-                block.indices,
-                finite_log(mixture.weights),
-                mixture.means,
-                mixture.factors,
-                mixture.noise,
-                in_double(block, mixture.means, mixture.noise),
-                density,
-                latent,
-            )
-        density -= 0.5 * block.values.shape[1] * LOG_2_PI
-        return density
+            density, latent = WholeRows(mixture).expect(block.values)
+            return density - powers_of_2_pi, latent
+        density = np.empty((len(block.values), len(mixture.weights)))
+        latent = np.empty((*density.shape, self.rank))
+        _core.low_rank_posterior(
+            block.values,
+            block.indices,
+            finite_log(mixture.weights),
+            mixture.means,
+            mixture.factors,
+            mixture.noise,
+            needs_double(block, mixture),
+            density,
+            latent,
+        )
+        density -= powers_of_2_pi
+        return density, latent
 
     def statistics(self, block: Block, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
         n, q = block.values.shape
@@ -199,7 +202,7 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
             mixture.means,
             mixture.factors,
             mixture.noise,
-            in_double(block, mixture.means, mixture.noise),
+            needs_double(block, mixture),
             n_shards(n, q, len(mixture.means)),
             sums.size,
             sums.second,
@@ -212,6 +215,10 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
 
     def log_prior(self, mixture: LowRankMixture) -> float:
         return float(-0.5 * squares_under(mixture.prior, mixture.factors).sum())
+
+    def refined(self, statistics: LowRankStatistics, mixture: LowRankMixture, limits: Limits) -> LowRankMixture:
+        without_prior = replace(mixture, prior=np.zeros_like(mixture.prior))
+        return replace(self.maximise(statistics, without_prior, limits), prior=mixture.prior)
 
     def maximise(self, statistics: LowRankStatistics, mixture: LowRankMixture, limits: Limits) -> LowRankMixture:
         """Regress what each coordinate kept on z~; the residuals, and what is uncertain of z, are the noise."""
@@ -255,62 +262,72 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         )
 
 
+def needs_double(block: Block, mixture: LowRankMixture) -> bool:
+    """Whether float32 has no room: for values, or for what factors leave of a distance."""
+    energy = block.values.shape[1] * (mixture.factors**2).sum(axis=2).mean(axis=1)
+    return in_double(block, mixture.means, mixture.noise) or bool((energy > LARGEST_RATIO * mixture.noise).any())
+
+
 class WholeRows:
     """Rows that keep every entry: M = s I + W^T W, and with it Cov z, are the same for all of them.
 
-    They are looked at some at a time, in float64.
+    All is computed around one origin for all components, so that products of matrices do the work.
     """
 
     def __init__(self, mixture: LowRankMixture) -> None:
-        self.mixture = mixture
-        p, r = mixture.factors.shape[1:]
+        k, p, r = mixture.factors.shape
+        self._mixture = mixture
+        self._origin = mixture.means @ mixture.weights
+        self._means = mixture.means - self._origin[:, None]
+        self._stacked = mixture.factors.transpose(1, 0, 2).reshape(p, k * r)
         m = mixture.factors.transpose(0, 2, 1) @ mixture.factors + mixture.noise[:, None, None] * np.eye(r)
         self._inverse = np.linalg.inv(m)
         of_covariances = np.linalg.slogdet(m)[1] + (p - r) * np.log(mixture.noise)
         self._constant = finite_log(mixture.weights) - 0.5 * of_covariances
 
-    def expect(self, rows: Array, density: Array, latent: Array | None) -> None:
-        """Fill in log weight plus log density without its power of 2 pi, (n, K), and E[z], (n, K, r)."""
-        for some in parts_of(rows):
-            for k in range(len(self._constant)):
-                d, z = self._project(rows[some], k)
-                distance = (
-                    (d**2).sum(axis=1) - (d @ self.mixture.factors[k] * z).sum(axis=1)
-                ) / self.mixture.noise[k]
-                density[some, k] = self._constant[k] - 0.5 * np.maximum(distance, 0)
-                if latent is not None:
-                    latent[some, k] = z
+    def expect(self, rows: Array) -> tuple[Array, Array]:
+        """Log weight plus log density without its power of 2 pi, (n, K), and E[z], (n, K, r)."""
+        parts = [self._expect(rows[some])[1:] for some in parts_of(rows)]
+        density, latent = zip(*parts, strict=True)
+        return np.concatenate(density), np.concatenate(latent)
 
     def statistics(self, rows: Array, weight: Array) -> LowRankStatistics:
-        """The sums over rows; those of E[z~ z~^T] are the same for every coordinate."""
-        density = np.empty((len(rows), len(self._constant)))
-        self.expect(rows, density, None)
+        """The sums over rows."""
+        return reduce(add, (self._add_up(rows[some], weight[some]) for some in parts_of(rows)))
+
+    def _expect(self, rows: Array) -> tuple[Array, Array, Array]:
+        """Squared distances to the means, and what `expect` says."""
+        x, mixture = rows - self._origin, self._mixture
+        k, _, r = mixture.factors.shape
+        squares = (x**2).sum(axis=1)[:, None] - 2 * x @ self._means + (self._means**2).sum(axis=0)
+        b = (x @ self._stacked).reshape(-1, k, r) - np.einsum("pk,kpr->kr", self._means, mixture.factors)
+        z = np.einsum("nkr,krs->nks", b, self._inverse)
+        distance = np.maximum(squares - (b * z).sum(axis=2), 0) / mixture.noise
+        return squares, self._constant - 0.5 * distance, z
+
+    def _add_up(self, rows: Array, weight: Array) -> LowRankStatistics:
+        squares, density, z = self._expect(rows)
         r = softmax(density, axis=1) * weight[:, None]
-        sums = LowRankStatistics.of_nothing(self.mixture)
-        for some in parts_of(rows):
-            for k in range(len(self._constant)):
-                self._add(rows[some], r[some, k], k, sums)
-        return replace(sums, log_likelihood=float(weight @ logsumexp(density, axis=1)), size=r.sum(axis=0))
-
-    def _add(self, rows: Array, r: Array, k: int, sums: LowRankStatistics) -> None:
-        d, z = self._project(rows, k)
-        extended = np.column_stack([z, np.ones(len(z))])
-        weighted = r[:, None] * extended
-        moment = weighted.T @ extended
-        moment[:-1, :-1] += r.sum() * self.mixture.noise[k] * self._inverse[k]
-        sums.second[k] += moment[np.tril_indices(len(moment))]
-        sums.cross[k] += d.T @ weighted
-        sums.energy[k] += r @ (d**2).sum(axis=1)
-
-    def _project(self, rows: Array, k: int) -> tuple[Array, Array]:
-        """Deviations from a component's mean, and E[z]."""
-        d = rows - self.mixture.means[:, k]
-        return d, d @ self.mixture.factors[k] @ self._inverse[k]
+        n, k = r.shape
+        extended = np.concatenate([z, np.ones((n, k, 1))], axis=2)
+        weighted = r[:, :, None] * extended
+        moment = weighted.transpose(1, 2, 0) @ extended.transpose(1, 0, 2)
+        spread = self._mixture.noise[:, None, None] * self._inverse
+        moment[:, :-1, :-1] += r.sum(axis=0)[:, None, None] * spread
+        cross = ((rows - self._origin).T @ weighted.reshape(n, -1)).reshape(len(self._origin), k, -1)
+        cross -= self._means[:, :, None] * weighted.sum(axis=0)
+        lower = moment[:, *np.tril_indices(moment.shape[1])]
+        # The sums of E[z~ z~^T] are the same for every coordinate.
+        second = np.repeat(lower[:, None], len(self._origin), axis=1)
+        log_likelihood = float(weight @ logsumexp(density, axis=1))
+        return LowRankStatistics(
+            log_likelihood, r.sum(axis=0), second, cross.transpose(1, 0, 2).copy(), (r * squares).sum(axis=0)
+        )
 
 
 def parts_of(rows: Array) -> list[slice]:
-    """The rows, as many at a time as their deviations may take memory for."""
-    return [slice(first, first + WHOLE_ROWS) for first in range(0, len(rows), WHOLE_ROWS)]
+    """The rows, as many at a time as their coordinates may take memory for; at least one part, if of no rows."""
+    return [slice(first, first + WHOLE_ROWS) for first in range(0, max(1, len(rows)), WHOLE_ROWS)]
 
 
 def unrotated(factors: Array, rotation: Rotation) -> Array:
@@ -328,23 +345,24 @@ def dense_rows(seeded: Parameters, sketch: Sketch, sample_weight: Array | None) 
     return rows, weight[weight > 0], log_density(dense_block(rows), seeded).argmax(axis=1)
 
 
-def principal_factors(stretched: Array, weight: float, rank: int, variance: float) -> tuple[Array, float]:
+def principal_factors(stretched: Array, weight: float, rank: int, variance: float) -> tuple[Array, float, int]:
     """W (P x r) and s of centred rows times the roots of their weights, in all of which there is `variance`.
 
-    Factors that the rows do not have are short and go anywhere; without any rows, all do.
+    And how many directions the rows span, of those that were asked for. Factors that the rows do not have are
+    short and go anywhere; without any rows, all do.
     """
     n, p = stretched.shape
     directions = np.random.default_rng(0).standard_normal((rank, p)) / np.sqrt(p)
     if n == 0:
-        return directions.T * np.sqrt(variance), variance
-    shortest = SHORTEST_FACTOR**2 * variance
-    squares = np.full(rank, shortest)
-    found = min(rank, n)
-    _, lengths, directions[:found] = randomized_svd(stretched, found, n_iter=2, random_state=0)
-    spectrum = lengths**2 / weight
+        return directions.T * np.sqrt(variance), variance, 0
+    n_asked = min(DIRECTIONS_PER_FACTOR * rank, n, p)
+    _, lengths, found = randomized_svd(stretched, n_asked, n_iter=2, random_state=0)
+    spectrum, of_rows = lengths[:rank] ** 2 / weight, min(rank, n_asked)
+    directions[:of_rows] = found[:of_rows]
     noise = max(0.0, float(((stretched**2).sum() / weight - spectrum.sum()) / (p - rank)))
-    squares[:found] = np.maximum(spectrum - noise, shortest)
-    return directions.T * np.sqrt(squares), noise
+    squares = np.full(rank, SHORTEST_FACTOR**2 * variance)
+    squares[:of_rows] = np.maximum(spectrum - noise, squares[:of_rows])
+    return directions.T * np.sqrt(squares), noise, int((lengths > ROUNDING * lengths[0]).sum())
 
 
 def principal_turn(factors: Array) -> Array:

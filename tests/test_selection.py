@@ -103,6 +103,9 @@ def test_the_rank_that_the_rows_have_is_selected() -> None:
     selection = sm.select(sketch, 1, ("spherical", "low_rank"), rank=(1, 2, 4), random_state=0, tol=1e-5)
     assert selection.best.factors_.shape == (1, 24, 2)
     assert [outcome.rank for outcome in selection.table] == [None, 1, 2, 4]
+    chosen = sm.select(sketch, 1, "low_rank", rank="auto", random_state=0, tol=1e-5)
+    assert chosen.table[0].rank == "auto"
+    assert chosen.best.factors_.shape == (1, 24, 2)
     with pytest.raises(ValueError, match="rank=24 must be less than n_features=24"):
         sm.select(sketch, 1, "low_rank", rank=(1, 24))
 

@@ -11,7 +11,7 @@ from sketchmix import em
 from sketchmix.families import LowRank, Mixture
 from sketchmix.moments import Parameters
 
-# Ranks to try, each about 1.4 times the one before; the first that is worse than the one before ends the search.
+# Ranks to try, each about 1.4 times the one before; the first that is no better than the one before ends the search.
 RANKS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128)
 # Every so many rows one is left out of the fits, and asked afterwards.
 LEFT_OUT = 5
@@ -31,7 +31,7 @@ def best_rank(problem: em.Problem, seeded: Parameters) -> int:
         trial = rest.under(LowRank(rank))
         fitted = em.fit(trial, trial.begin(seeded), tol=TOL, max_iter=MAX_ITER).parameters
         score = score_of(held_out.under(LowRank(rank)), fitted)
-        if not score > highest:
+        if not score > highest + TOL:
             break
         best, highest = rank, score
     return best
@@ -44,6 +44,6 @@ def part(problem: em.Problem, rows: em.Array) -> em.Problem:
 
 
 def score_of(problem: em.Problem, parameters: Mixture) -> float:
-    """The log-likelihood of the rows."""
+    """The mean log-likelihood of the rows."""
     of_rows = logsumexp(problem.family.log_density(problem.sketch.block, parameters), axis=1)
-    return float(of_rows.sum() if problem.sample_weight is None else problem.sample_weight @ of_rows)
+    return float(np.average(of_rows, weights=problem.sample_weight))

@@ -25,7 +25,7 @@ class Setting:
 
     n_components: int
     covariance_type: str
-    rank: int | None  # None where there is none, or where it is left to GaussianMixture
+    rank: int | str | None  # None where there is none, or where it is left to GaussianMixture
 
     @property
     def differences(self) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Outcome:
 
     n_components: int
     covariance_type: str
-    rank: int | None
+    rank: int | str | None
     value: float  # of the criterion
     log_likelihood: float  # of a row's kept entries
     n_parameters: int
@@ -142,7 +142,7 @@ def select(
     covariance_type: str | Iterable[str] = ("diag",),
     *,
     criterion: str = "bic",
-    rank: int | Iterable[int] | None = None,
+    rank: int | str | Iterable[int] | None = None,
     **parameters: Any,
 ) -> Selection:
     """Fit a mixture for every setting of a grid to one sketch, and find the best by a criterion.
@@ -157,8 +157,8 @@ def select(
         Families of covariances to try; see :class:`GaussianMixture`.
     criterion : {"bic", "aic", "icl"}, default="bic"
         The method of `GaussianMixture` that is to be lowest, on the sketch itself.
-    rank : int or iterable of int, optional
-        Ranks to try with ``covariance_type="low_rank"``; the others have none.
+    rank : int, "auto" or iterable of int, optional
+        Ranks to try with ``covariance_type="low_rank"``; the others have none. "auto" is GaussianMixture's.
     **parameters : dict
         Parameters of every `GaussianMixture`, such as `random_state`, `n_init` or `tol`.
 
@@ -200,14 +200,14 @@ def select(
 
 
 def settings(
-    n_components: int | Iterable[int], covariance_type: str | Iterable[str], rank: int | Iterable[int] | None
+    n_components: int | Iterable[int], covariance_type: str | Iterable[str], rank: int | str | Iterable[int] | None
 ) -> list[Setting]:
     """The grid: every number of components with every family, and the low-rank one with every rank."""
     numbers = validation.check_integers("n_components", n_components)
     families = validation.check_choices("covariance_type", covariance_type, COVARIANCE_TYPES)
-    ranks: list[int | None] = [None]
+    ranks: list[int | str | None] = [None]
     if rank is not None:
-        ranks = [*validation.check_integers("rank", rank)]
+        ranks = ["auto"] if rank == "auto" else [*validation.check_integers("rank", rank)]
         validation.check_rank_is_used(families, LowRank.name)
     return [
         Setting(number, family, rank_of_it)

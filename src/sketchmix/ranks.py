@@ -11,7 +11,7 @@ from sketchmix import em
 from sketchmix.families import LowRank, Mixture
 from sketchmix.moments import Parameters
 
-# Ranks to try, each about 1.4 times the one before; the first that is no better than the one before ends the search.
+# Ranks to try, each about 1.4 times the one before; the first that is no better than the last ends the search.
 RANKS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128)
 # Every so many rows one is left out of the fits, and asked afterwards.
 LEFT_OUT = 5

@@ -512,6 +512,14 @@ def test_the_reservoir_of_some_rows_points_at_them() -> None:
         np.testing.assert_allclose(part.reservoir.rows, expected, rtol=0, atol=1e-12)
 
 
+def test_a_row_that_is_taken_twice_is_held_twice() -> None:
+    X = normal_rows(30, 16)
+    part = sketch_of(X, 4)[[7, 7, 2, 7]]
+    assert part.reservoir is not None
+    np.testing.assert_array_equal(part.reservoir.positions, [0, 1, 2, 3])
+    np.testing.assert_allclose(part.reservoir.rows, part.sketcher.rotate(X[[7, 7, 2, 7]]), rtol=0, atol=1e-12)
+
+
 # -- parts of a sketch, and parts joined ------------------------------------------------------------------
 
 

@@ -499,13 +499,12 @@ class Sketch:
         return self._trusted(block, self._sketcher, self._reservoir_of(which))
 
     def _reservoir_of(self, which: Array) -> Reservoir | None:
+        """The dense rows among some rows, as often as these have them."""
         if self._reservoir is None:
             return None
-        new_position = np.full(self.n_samples, -1)
-        new_position[which] = np.arange(len(which))
-        moved = self._reservoir._replace(positions=new_position[self._reservoir.positions])
-        held = np.flatnonzero(moved.positions >= 0)
-        return moved.take(held[np.argsort(moved.positions[held])])
+        held = np.flatnonzero(np.isin(which, self._reservoir.positions))
+        rows = self._reservoir.take(np.searchsorted(self._reservoir.positions, which[held]))
+        return rows._replace(positions=held)
 
     def to_csr(self) -> scipy.sparse.csr_array:
         """The kept entries as a sparse matrix.

@@ -787,6 +787,18 @@ def test_the_unit_of_the_data_does_not_matter(
     assert_allclose(scaled.means_ / scale, plain.means_, atol=0.02)
 
 
+@pytest.mark.parametrize("family", ["diag", "spherical", "low_rank", "full", "tied"])
+@pytest.mark.parametrize("scale", [1e-5, 1e-3])
+@pytest.mark.parametrize("sketch_size", [6, 16])
+@pytest.mark.filterwarnings("ignore:component . has collapsed")
+def test_a_reg_covar_that_drowns_the_data_is_no_trouble(family: str, scale: float, sketch_size: int) -> None:
+    X, _ = clusters(1000, 16)
+    gm = GaussianMixture(3, covariance_type=family, rank=2, sketch_size=sketch_size, n_init=3, random_state=0)
+    gm.fit(scale * X)
+    assert gm.converged_
+    assert 1e-6 <= gm.variances_.mean() < 1.01e-6 + 5 * scale**2
+
+
 def test_float16_sketches() -> None:
     X, _ = clusters(600, 32)
     single, half = (

@@ -178,7 +178,7 @@ def fit(
         if jumped and not bound >= lower_bounds[-1]:
             parameters = path.back()
             continue
-        if lower_bounds and not bound > lower_bounds[-1] - STEEPEST_FALL:
+        if lower_bounds and problem.family.accelerated and not bound > lower_bounds[-1] - STEEPEST_FALL:
             return Fit(before, lower_bounds, False, n_iter, ran_wild=True)
         lower_bounds.append(bound)
         before, parameters = parameters, path.onward(parameters, problem.maximise(statistics, parameters))

@@ -127,8 +127,8 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
             noise.append(s)
         worth = (1 - limits.share) * limits.support / 2
         prior = worth * np.array([np.diag(1 / (w**2).mean(axis=0)) for w in factors])
-        at_least = np.maximum(noise, limits.floor)
-        return LowRankMixture(seeded.weights, seeded.means, np.array(factors), at_least, prior)
+        regular = np.maximum(np.array(noise) + limits.reg_covar, limits.floor)
+        return LowRankMixture(seeded.weights, seeded.means, np.array(factors), regular, prior)
 
     def shared_variances(self, variances: Array, n_components: int) -> Array:
         return self.seed.shared_variances(variances, n_components)

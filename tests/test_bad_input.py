@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 import sketchmix as sm
+from sketchmix import _core
 
 Array = NDArray[Any]
 
@@ -783,3 +784,37 @@ def test_a_sketch_is_not_rows(sketcher: sm.Sketcher, sketch: sm.Sketch) -> None:
         with pytest.raises(TypeError, match="rows") as caught:
             call(given)
         assert "slice" not in str(caught.value)
+
+
+# -- the core, to which no user comes but through checks ---------------------------------------------------
+
+
+def empty_rotation(**sizes: int) -> _core.Rotation:
+    nothing = np.zeros(0, np.uint32)
+    tables = {"signs": np.zeros(0), "order": None, "mix": None, "segment": nothing, "coefficient": nothing}
+    chosen: dict[str, Any] = {"lead": 0, "run": 0, "stride": 0, "terms": 0, **tables, **sizes}
+    return _core.Rotation(coefficients=np.zeros(0), **chosen)
+
+
+def test_the_core_refuses_sizes_that_do_not_fit() -> None:
+    with pytest.raises(ValueError, match="entries that are copied must be those of the row"):
+        empty_rotation(n_features=2, n_rotated=1000)
+    with pytest.raises(ValueError, match="rows must have entries"):
+        empty_rotation(n_features=0, n_rotated=0)
+    with pytest.raises(ValueError, match="there must be an unknown"):
+        _core.solve_each(np.zeros((3, 0)), np.zeros((3, 0)), np.zeros((3, 0)))
+    with pytest.raises(ValueError, match="matrices must be n_systems packed triangles"):
+        _core.solve_each(np.zeros((3, 2)), np.zeros((3, 2)), np.zeros((3, 2)))
+    values, indices = np.zeros((4, 2), np.float32), np.zeros((4, 2), np.uint16)
+    with pytest.raises(ValueError, match="noise must have one entry a component"):
+        _core.low_rank_posterior(
+            values,
+            indices,
+            np.zeros(2),
+            np.zeros((3, 2)),
+            np.zeros((2, 3, 1)),
+            np.zeros(1),
+            True,
+            np.zeros((4, 2)),
+            None,
+        )

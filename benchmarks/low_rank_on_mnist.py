@@ -5,12 +5,11 @@ Needs ``mnist.npz`` (X of 70,000 x 784 uint8, y, train).
 
 from __future__ import annotations
 
-import time
 import warnings
 from typing import Any
 
 import numpy as np
-from harness import data, matched, seconds, table, threads
+from harness import data, over_seeds, seconds, table, threads
 from numpy.typing import NDArray
 from sklearn import decomposition, mixture
 from sklearn.exceptions import ConvergenceWarning
@@ -25,18 +24,6 @@ DIGITS = (0, 3, 9)
 SEEDS = range(5)
 
 
-def measure(name: str, make: Any, X: NDArray[Any], y: NDArray[Any]) -> list[Any]:
-    make(0).fit_predict(X[:3000])  # warm
-    accuracies, times = [], []
-    for seed in SEEDS:
-        model = make(seed)
-        started = time.perf_counter()
-        labels = model.fit_predict(X)
-        times.append(time.perf_counter() - started)
-        accuracies.append(matched(labels, y))
-    return [name, np.mean(accuracies), np.std(accuracies), np.min(accuracies), float(np.median(times))]
-
-
 def fits(X: NDArray[Any], y: NDArray[Any]) -> list[list[Any]]:
     def ours(sketch_size: int, **options: Any) -> Any:
         chosen: dict[str, Any] = {"covariance_type": "low_rank", "rank": 10} | options
@@ -48,14 +35,14 @@ def fits(X: NDArray[Any], y: NDArray[Any]) -> list[list[Any]]:
         )
 
     return [
-        measure("low rank, r=10, Q=30", ours(30), X, y),
-        measure("low rank, r=10, Q=30, tol=1e-5", ours(30, tol=1e-5, max_iter=500), X, y),
-        measure("low rank, r=16, Q=30", ours(30, rank=16), X, y),
-        measure("low rank, r='auto', Q=30", ours(30, rank="auto"), X, y),
-        measure("low rank, r=10, Q=78", ours(78), X, y),
-        measure("diagonal, Q=30", ours(30, covariance_type="diag"), X, y),
-        measure("random projection to 30 + full", projected(GaussianRandomProjection), X, y),
-        measure("PCA to 30 (two passes) + full", projected(decomposition.PCA), X, y),
+        over_seeds("low rank, r=10, Q=30", ours(30), X, y, SEEDS),
+        over_seeds("low rank, r=10, Q=30, tol=1e-5", ours(30, tol=1e-5, max_iter=500), X, y, SEEDS),
+        over_seeds("low rank, r=16, Q=30", ours(30, rank=16), X, y, SEEDS),
+        over_seeds("low rank, r='auto', Q=30", ours(30, rank="auto"), X, y, SEEDS),
+        over_seeds("low rank, r=10, Q=78", ours(78), X, y, SEEDS),
+        over_seeds("diagonal, Q=30", ours(30, covariance_type="diag"), X, y, SEEDS),
+        over_seeds("random projection to 30 + full", projected(GaussianRandomProjection), X, y, SEEDS),
+        over_seeds("PCA to 30 (two passes) + full", projected(decomposition.PCA), X, y, SEEDS),
     ]
 
 

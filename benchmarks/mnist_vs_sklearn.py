@@ -5,12 +5,11 @@ Needs ``mnist.npz`` (X of 70,000 x 784 uint8, y, train).
 
 from __future__ import annotations
 
-import time
 import warnings
 from typing import Any
 
 import numpy as np
-from harness import data, matched, table, threads
+from harness import data, over_seeds, table, threads
 from numpy.typing import NDArray
 from sklearn import mixture
 from sklearn.exceptions import ConvergenceWarning
@@ -19,18 +18,6 @@ import sketchmix as sm
 
 DIGITS = (0, 3, 9)
 SEEDS = range(10)
-
-
-def measure(name: str, make: Any, X: NDArray[Any], y: NDArray[Any], seeds: Any) -> list[Any]:
-    make(0).fit(X[:3000])  # warm
-    accuracies, times = [], []
-    for seed in seeds:
-        model = make(seed)
-        started = time.perf_counter()
-        labels = model.fit_predict(X)
-        times.append(time.perf_counter() - started)
-        accuracies.append(matched(labels, y))
-    return [name, np.mean(accuracies), np.std(accuracies), np.min(accuracies), float(np.median(times))]
 
 
 def main(n_threads: int) -> None:
@@ -47,13 +34,13 @@ def main(n_threads: int) -> None:
     rotated = sm.Sketcher(30, random_state=0).fit(X).rotate(X)
     with threads(n_threads):
         rows = [
-            measure("scikit-learn diag, pixels", theirs, X.astype(np.float32), y, range(3)),
-            measure("the same, all rotated entries", theirs, rotated, y, range(3)),
-            measure("diag, Q=30", ours(), X, y, SEEDS),
-            measure("diag, Q=30, float16", ours(dtype="float16"), X, y, SEEDS),
-            measure("diag, Q=30, dct", ours(transform="dct"), X, y, SEEDS),
-            measure("spherical, Q=30", ours(covariance_type="spherical"), X, y, SEEDS),
-            measure("diag, Q=78", ours(sketch_size=78), X, y, SEEDS),
+            over_seeds("scikit-learn diag, pixels", theirs, X.astype(np.float32), y, range(3)),
+            over_seeds("the same, all rotated entries", theirs, rotated, y, range(3)),
+            over_seeds("diag, Q=30", ours(), X, y, SEEDS),
+            over_seeds("diag, Q=30, float16", ours(dtype="float16"), X, y, SEEDS),
+            over_seeds("diag, Q=30, dct", ours(transform="dct"), X, y, SEEDS),
+            over_seeds("spherical, Q=30", ours(covariance_type="spherical"), X, y, SEEDS),
+            over_seeds("diag, Q=78", ours(sketch_size=78), X, y, SEEDS),
         ]
     for row in rows:
         row.append(rows[0][4] / row[4])

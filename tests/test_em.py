@@ -564,6 +564,14 @@ def test_troubles_name_the_component_and_the_cure() -> None:
     assert not list(em.troubles(em.Fit(sound, [-3.0, -3.0], converged=True, n_iter=2), problem))
 
 
+def test_a_fit_that_ran_wild_says_so() -> None:
+    sound = em.Fit(None, [-3.0, -2.5], converged=False, n_iter=3)
+    wild = em.Fit(None, [-3.0, -2.5], converged=False, n_iter=3, ran_wild=True)
+    assert "Increase max_iter or tol" in em.not_converged(sound)
+    assert "stopped after 3 iterations" in em.not_converged(wild)
+    assert "Raise reg_covar" in em.not_converged(wild)
+
+
 # -- shards and threads -----------------------------------------------------------------------------------
 
 

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import sketchmix as sm
 from sketchmix import PCA, GaussianMixture, KMeans, Sketch, Sketcher
+from sketchmix.base import one_blas_thread
 
 Array = NDArray[Any]
 
@@ -200,6 +202,15 @@ def test_a_warm_start_with_other_features_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="5 features"):
         gm.fit(X[:, :5])
     assert_array_equal(gm.predict(X), before)
+
+
+def test_blas_has_one_thread_in_a_fit_and_its_own_afterwards() -> None:
+    def of_blas() -> set[int]:
+        return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        assert one_blas_thread(of_blas)() == {1}
+        assert of_blas() == {2}
 
 
 # -- documentation ----------------------------------------------------------------------------------------

@@ -425,7 +425,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         parts = []
         for joint, latent in self._posteriors(X):
-            r = np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+            r = responsibilities(joint)
             rotated = r @ self._parameters.means.T
             for k, factors in enumerate(self._parameters.factors):
                 rotated += (r[:, k : k + 1] * latent[:, k]) @ factors.T

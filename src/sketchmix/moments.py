@@ -5,7 +5,6 @@ These functions are the only callers of the core's EM kernels for axis-aligned c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -43,12 +42,15 @@ class Block(NamedTuple):
         """Whether rows keep every entry that `means` (P x K) have."""
         return bool(self.values.shape[1] == len(means))
 
-    def cut(self, n_rows: int) -> Iterator[Block]:
+    def cut(self, n_rows: int) -> list[Block]:
         """The rows, some at a time."""
-        for first in range(0, len(self.values), n_rows):
-            yield self._replace(
-                values=self.values[first : first + n_rows], indices=self.indices[first : first + n_rows]
-            )
+        cuts = slices(len(self.values), n_rows)
+        return [self._replace(values=self.values[some], indices=self.indices[some]) for some in cuts]
+
+
+def slices(n_rows: int, at_a_time: int) -> list[slice]:
+    """Rows, some at a time; at least one part, if of no rows."""
+    return [slice(first, first + at_a_time) for first in range(0, max(1, n_rows), at_a_time)]
 
 
 def dense_block(rotated: Array) -> Block:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -14,9 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sketchmix import em, validation
 from sketchmix.base import SketchEstimator, one_blas_thread
 from sketchmix.families import LowRank
+from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Block, sums_by_coordinate
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.sketch import Sketch
+from sketchmix.sources import Rows
 
 Array = NDArray[Any]
 
@@ -169,7 +170,8 @@ class PCA(
         directions = self._rotated_components()
         if not isinstance(X, Sketch):
             mean = self._mixture.means[:, 0]
-            return np.concatenate([(rotated - mean) @ directions for rotated in self._rotated_rows(X)])
+            rows = self._rotated(Rows(self, X, reset=False))
+            return np.concatenate([(rotated - mean) @ directions for rotated in rows])
         parts: list[Array] = []
         n_rows = max(1, SCORED_ENTRIES // (X.sketch_size * len(self.components_)))
         for block in self._blocks(X):
@@ -274,10 +276,6 @@ class PCA(
         rotated: Array = self.sketcher_.rotation_.forward(self.components_).T
         return rotated
 
-    def _rotated_rows(self, X: ArrayLike) -> Iterator[Array]:
-        for block in self._blocks(X):
-            yield block.values
-
     def _expected_coordinates(self, block: Block, directions: Array) -> Array:
         """What is expected of u^T (x - mean): of W z, and of the noise, which is known where an entry was kept."""
         latent = self._family.posterior(block, self._mixture)[1][:, 0]
@@ -291,4 +289,4 @@ class PCA(
 def mean_of_rows(sketch: Sketch, sample_weight: Array | None) -> Array:
     """The mean of what rows kept at each rotated coordinate, (n_rotated, 1)."""
     count, total = sums_by_coordinate(sketch.block, sketch.sketcher.n_rotated_, sample_weight)
-    return (total / np.where(count > 0, count, 1))[:, None]
+    return mean_of(total, count, 0.0)[:, None]

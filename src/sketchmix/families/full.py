@@ -18,7 +18,7 @@ from sketchmix import _core
 from sketchmix.families.axis_aligned import AxisAligned, mean_of
 from sketchmix.families.diagonal import Diagonal
 from sketchmix.families.family import Family, Limits
-from sketchmix.moments import LOG_2_PI, Block, Parameters, finite_log, log_density
+from sketchmix.moments import LOG_2_PI, Block, Parameters, finite_log, log_density, slices
 
 if TYPE_CHECKING:
     from sketchmix.rotation import Rotation
@@ -127,7 +127,7 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
         n, q = block.values.shape
         out = np.empty((n, len(mixture.weights)))
         if block.is_whole(mixture.means):
-            for part in parts(block):
+            for part in slices(n, DENSE_ROWS_AT_A_TIME):
                 out[part] = dense_log_density(block.values[part], mixture)
         else:
             _core.full_log_density(
@@ -140,7 +140,10 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
         n, q = block.values.shape
         if block.is_whole(mixture.means):
             weight = np.ones(n) if sample_weight is None else sample_weight
-            of_parts = (self._dense_statistics(block.values[i], mixture, weight[i]) for i in parts(block))
+            of_parts = (
+                self._dense_statistics(block.values[i], mixture, weight[i])
+                for i in slices(n, DENSE_ROWS_AT_A_TIME)
+            )
             statistics = reduce(add, of_parts)
         else:
             statistics = sparse_statistics(block, mixture, sample_weight)
@@ -306,12 +309,6 @@ def resolved(floor: float, variances: Array) -> float:
 
 
 # -- rows that keep every entry ---------------------------------------------------------------------------
-
-
-def parts(block: Block) -> list[slice]:
-    """The rows of a block, some at a time; at least one part, if of no rows."""
-    starts = range(0, max(1, len(block.values)), DENSE_ROWS_AT_A_TIME)
-    return [slice(start, start + DENSE_ROWS_AT_A_TIME) for start in starts]
 
 
 def dense_log_density(rows: Array, mixture: FullMixture) -> Array:

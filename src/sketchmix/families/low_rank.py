@@ -34,6 +34,7 @@ from sketchmix.moments import (
     in_double,
     log_density,
     n_shards,
+    slices,
 )
 
 if TYPE_CHECKING:
@@ -162,16 +163,20 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
     # -- densities and statistics -------------------------------------------------------------------------
 
     def log_density(self, block: Block, mixture: LowRankMixture) -> Array:
-        return self.posterior(block, mixture)[0]
+        if block.is_whole(mixture.means):
+            return WholeRows(mixture).log_density(block.values) - powers_of_2_pi(block)
+        return self._expect(block, mixture, None)
 
     def posterior(self, block: Block, mixture: LowRankMixture) -> tuple[Array, Array]:
         """`log_density`, and the expected coordinates of each row in each component, (n, K, r)."""
-        powers_of_2_pi = 0.5 * block.values.shape[1] * LOG_2_PI
         if block.is_whole(mixture.means):
-            density, latent = WholeRows(mixture).expect(block.values)
-            return density - powers_of_2_pi, latent
+            density, latent = WholeRows(mixture).posterior(block.values)
+            return density - powers_of_2_pi(block), latent
+        latent = np.empty((len(block.values), len(mixture.weights), self.rank))
+        return self._expect(block, mixture, latent), latent
+
+    def _expect(self, block: Block, mixture: LowRankMixture, latent: Array | None) -> Array:
         density = np.empty((len(block.values), len(mixture.weights)))
-        latent = np.empty((*density.shape, self.rank))
         _core.low_rank_posterior(
             block.values,
             block.indices,
@@ -183,33 +188,16 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
             density,
             latent,
         )
-        density -= powers_of_2_pi
-        return density, latent
+        density -= powers_of_2_pi(block)
+        return density
 
     def statistics(self, block: Block, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
-        n, q = block.values.shape
         if block.is_whole(mixture.means):
-            sums = WholeRows(mixture).statistics(
-                block.values, np.ones(n) if sample_weight is None else sample_weight
-            )
-            return replace(sums, log_likelihood=sums.log_likelihood - 0.5 * q * LOG_2_PI * sums.size.sum())
-        sums = LowRankStatistics.of_nothing(mixture)
-        log_likelihood = _core.low_rank_statistics(
-            block.values,
-            block.indices,
-            sample_weight,
-            finite_log(mixture.weights),
-            mixture.means,
-            mixture.factors,
-            mixture.noise,
-            needs_double(block, mixture),
-            n_shards(n, q, len(mixture.means)),
-            sums.size,
-            sums.second,
-            sums.cross,
-            sums.energy,
-        )
-        return replace(sums, log_likelihood=log_likelihood - 0.5 * q * LOG_2_PI * sums.size.sum())
+            weight = np.ones(len(block.values)) if sample_weight is None else sample_weight
+            sums = WholeRows(mixture).statistics(block.values, weight)
+        else:
+            sums = sparse_statistics(block, mixture, sample_weight)
+        return replace(sums, log_likelihood=sums.log_likelihood - powers_of_2_pi(block) * sums.size.sum())
 
     # -- maximise -----------------------------------------------------------------------------------------
 
@@ -252,14 +240,40 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         logits, of_means, of_factors, log_noise = np.split(vector, cuts)
         if not np.isfinite(vector).all() or np.abs(log_noise - np.log(like.noise)).max() > 1:
             return None
-        weights = np.exp(logits - logits.max())
         return replace(
             like,
-            weights=weights / weights.sum(),
+            weights=softmax(logits),
             means=of_means.reshape(means.shape),
             factors=of_factors.reshape(factors.shape),
             noise=np.exp(log_noise),
         )
+
+
+def powers_of_2_pi(block: Block) -> float:
+    """What the core and `WholeRows` leave out of a row's log density."""
+    return 0.5 * int(block.values.shape[1]) * LOG_2_PI
+
+
+def sparse_statistics(block: Block, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
+    """The sums over rows that keep some entries each, without the power of 2 pi in their likelihood."""
+    n, q = block.values.shape
+    sums = LowRankStatistics.of_nothing(mixture)
+    log_likelihood = _core.low_rank_statistics(
+        block.values,
+        block.indices,
+        sample_weight,
+        finite_log(mixture.weights),
+        mixture.means,
+        mixture.factors,
+        mixture.noise,
+        needs_double(block, mixture),
+        n_shards(n, q, len(mixture.means)),
+        sums.size,
+        sums.second,
+        sums.cross,
+        sums.energy,
+    )
+    return replace(sums, log_likelihood=log_likelihood)
 
 
 def needs_double(block: Block, mixture: LowRankMixture) -> bool:
@@ -285,18 +299,23 @@ class WholeRows:
         of_covariances = np.linalg.slogdet(m)[1] + (p - r) * np.log(mixture.noise)
         self._constant = finite_log(mixture.weights) - 0.5 * of_covariances
 
-    def expect(self, rows: Array) -> tuple[Array, Array]:
-        """Log weight plus log density without its power of 2 pi, (n, K), and E[z], (n, K, r)."""
-        parts = [self._expect(rows[some])[1:] for some in parts_of(rows)]
+    def log_density(self, rows: Array) -> Array:
+        """Log weight plus log density without its power of 2 pi, (n, K)."""
+        return np.concatenate([self._expect(rows[some])[1] for some in slices(len(rows), WHOLE_ROWS)])
+
+    def posterior(self, rows: Array) -> tuple[Array, Array]:
+        """`log_density`, and E[z], (n, K, r)."""
+        parts = [self._expect(rows[some])[1:] for some in slices(len(rows), WHOLE_ROWS)]
         density, latent = zip(*parts, strict=True)
         return np.concatenate(density), np.concatenate(latent)
 
     def statistics(self, rows: Array, weight: Array) -> LowRankStatistics:
         """The sums over rows."""
-        return reduce(add, (self._add_up(rows[some], weight[some]) for some in parts_of(rows)))
+        cuts = slices(len(rows), WHOLE_ROWS)
+        return reduce(add, (self._add_up(rows[some], weight[some]) for some in cuts))
 
     def _expect(self, rows: Array) -> tuple[Array, Array, Array]:
-        """Squared distances to the means, and what `expect` says."""
+        """Squared distances to the means, and what `posterior` says."""
         x, mixture = rows - self._origin, self._mixture
         k, _, r = mixture.factors.shape
         squares = (x**2).sum(axis=1)[:, None] - 2 * x @ self._means + (self._means**2).sum(axis=0)
@@ -323,11 +342,6 @@ class WholeRows:
         return LowRankStatistics(
             log_likelihood, r.sum(axis=0), second, cross.transpose(1, 0, 2).copy(), (r * squares).sum(axis=0)
         )
-
-
-def parts_of(rows: Array) -> list[slice]:
-    """The rows, as many at a time as their coordinates may take memory for; at least one part, if of no rows."""
-    return [slice(first, first + WHOLE_ROWS) for first in range(0, max(1, len(rows)), WHOLE_ROWS)]
 
 
 def unrotated(factors: Array, rotation: Rotation) -> Array:

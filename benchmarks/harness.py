@@ -55,7 +55,7 @@ def matched(labels: NDArray[Any], truth: NDArray[Any]) -> float:
 def over_seeds(
     name: str, make: Callable[[int], Any], X: NDArray[Any], y: NDArray[Any], seeds: Iterable[int]
 ) -> list[Any]:
-    """A line: the name; mean, deviation and least of the accuracies; and the median seconds from rows to labels."""
+    """A line: name; mean, deviation and least of the accuracies; median seconds from rows to labels."""
     make(0).fit_predict(X[:3000])  # warm
     accuracies, times = [], []
     for seed in seeds:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from harness import data, over_seeds, table, threads
-from numpy.typing import NDArray
 from sklearn import mixture
 from sklearn.exceptions import ConvergenceWarning
 

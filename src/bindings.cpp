@@ -202,7 +202,8 @@ double sketch(Rows rows, const RotationTables& rotation, uint64_t seed, uint64_t
   return largest;
 }
 
-SketchView view(const Rows& values, const Rows& indices) {
+SketchView view(const Rows& values, const Rows& indices, size_t n_features) {
+  require(n_features > 0, "rotated rows must have entries");
   SketchView sketch;
   require(values.shape(0) == indices.shape(0) && values.shape(1) == indices.shape(1),
           "values and indices must have the same shape");
@@ -214,6 +215,7 @@ SketchView view(const Rows& values, const Rows& indices) {
   sketch.index_stride = row_stride(indices);
   sketch.n_rows = values.shape(0);
   sketch.sketch_size = values.shape(1);
+  sketch.last_index = static_cast<uint32_t>(n_features - 1);
   return sketch;
 }
 
@@ -230,38 +232,37 @@ Gaussians gaussians(const Array<double>& log_weights, const Array<double>& means
   return g;
 }
 
-double statistics(Rows values, Rows indices, std::optional<Array<double>> sample_weight, Array<double> log_weights,
-                  Array<double> means, Array<double> variances, bool hard, bool double_precision, size_t n_shards,
-                  Output<double> size, Output<double> count, Output<double> first, Output<double> second) {
-  double log_likelihood = 0;
+void statistics(Rows values, Rows indices, std::optional<Array<double>> sample_weight, Array<double> log_weights,
+                Array<double> means, Array<double> variances, bool hard, bool double_precision, size_t shard_rows,
+                Output<double> log_likelihood, Output<double> size, Output<double> count, Output<double> first,
+                Output<double> second) {
   StatisticsTask task;
-  task.sketch = view(values, indices);
   task.gaussians = gaussians(log_weights, means, variances);
+  task.sketch = view(values, indices, task.gaussians.n_features);
   task.hard = hard;
   task.double_precision = double_precision;
-  task.n_shards = n_shards;
+  task.shard_rows = shard_rows;
   if (sample_weight) {
     require(sample_weight->size() == task.sketch.n_rows, "sample_weight must have one entry a row");
     task.sample_weight = sample_weight->data();
   }
-  require(n_shards > 0 && size.size() == log_weights.size() && count.size() == means.size() &&
-              first.size() == means.size() && second.size() == variances.size(),
+  require(shard_rows > 0 && log_likelihood.size() == 1 && size.size() == log_weights.size() &&
+              count.size() == means.size() && first.size() == means.size() && second.size() == variances.size(),
           "the sums must be shaped like the parameters");
-  task.moments = {&log_likelihood, size.data(), count.data(), first.data(), second.data()};
-  const int n_threads = threads_for(n_shards);
+  task.moments = {log_likelihood.data(), size.data(), count.data(), first.data(), second.data()};
+  const int n_threads = threads_for(task.sketch.n_rows / shard_rows + 1);
   const auto kernel = variances.ndim() == 1 ? kernels.spherical_statistics : kernels.diagonal_statistics;
   {
     nb::gil_scoped_release release;
     kernel(task, n_threads);
   }
-  return log_likelihood;
 }
 
 void log_density(Rows values, Rows indices, Array<double> log_weights, Array<double> means,
                  Array<double> variances, bool double_precision, Output<double> out) {
   DensityTask task;
-  task.sketch = view(values, indices);
   task.gaussians = gaussians(log_weights, means, variances);
+  task.sketch = view(values, indices, task.gaussians.n_features);
   task.double_precision = double_precision;
   require(out.size() == task.sketch.n_rows * task.gaussians.n_components, "out must be n_rows x n_components");
   task.log_density = out.data();
@@ -290,39 +291,39 @@ LowRankGaussians low_rank_gaussians(const Array<double>& log_weights, const Arra
   return g;
 }
 
-double low_rank_statistics(Rows values, Rows indices, std::optional<Array<double>> sample_weight,
-                           Array<double> log_weights, Array<double> means, Array<double> factors,
-                           Array<double> noise, bool double_precision, size_t n_shards, Output<double> size,
-                           Output<double> second, Output<double> cross, Output<double> energy) {
-  double log_likelihood = 0;
+void low_rank_statistics(Rows values, Rows indices, std::optional<Array<double>> sample_weight,
+                         Array<double> log_weights, Array<double> means, Array<double> factors,
+                         Array<double> noise, bool double_precision, size_t shard_rows,
+                         Output<double> log_likelihood, Output<double> size, Output<double> second,
+                         Output<double> cross, Output<double> energy) {
   LowRankStatisticsTask task;
-  task.sketch = view(values, indices);
   task.gaussians = low_rank_gaussians(log_weights, means, factors, noise);
+  task.sketch = view(values, indices, task.gaussians.n_features);
   task.double_precision = double_precision;
-  task.n_shards = n_shards;
+  task.shard_rows = shard_rows;
   if (sample_weight) {
     require(sample_weight->size() == task.sketch.n_rows, "sample_weight must have one entry a row");
     task.sample_weight = sample_weight->data();
   }
   const LowRankGaussians& g = task.gaussians;
-  require(n_shards > 0 && size.size() == g.n_components && energy.size() == g.n_components &&
-              second.size() == means.size() * g.triangle() && cross.size() == means.size() * g.extended(),
+  require(shard_rows > 0 && log_likelihood.size() == 1 && size.size() == g.n_components &&
+              energy.size() == g.n_components && second.size() == means.size() * g.triangle() &&
+              cross.size() == means.size() * g.extended(),
           "the sums must be shaped like the parameters");
-  task.moments = {&log_likelihood, size.data(), second.data(), cross.data(), energy.data()};
-  const int n_threads = threads_for(n_shards);
+  task.moments = {log_likelihood.data(), size.data(), second.data(), cross.data(), energy.data()};
+  const int n_threads = threads_for(task.sketch.n_rows / shard_rows + 1);
   {
     nb::gil_scoped_release release;
     kernels.low_rank_statistics(task, n_threads);
   }
-  return log_likelihood;
 }
 
 void low_rank_posterior(Rows values, Rows indices, Array<double> log_weights, Array<double> means,
                         Array<double> factors, Array<double> noise, bool double_precision,
                         Output<double> log_density, std::optional<Output<double>> latent) {
   LowRankPosteriorTask task;
-  task.sketch = view(values, indices);
   task.gaussians = low_rank_gaussians(log_weights, means, factors, noise);
+  task.sketch = view(values, indices, task.gaussians.n_features);
   task.double_precision = double_precision;
   const size_t n = task.sketch.n_rows * task.gaussians.n_components;
   require(log_density.size() == n && (!latent || latent->size() == n * task.gaussians.rank),
@@ -369,35 +370,34 @@ FullGaussians full_gaussians(const Array<double>& log_weights, const Array<doubl
   return g;
 }
 
-double full_statistics(Rows values, Rows indices, std::optional<Array<double>> sample_weight,
-                       Array<double> log_weights, Array<double> means, Array<double> covariances, size_t n_shards,
-                       Output<double> size, Output<double> gradient, Output<double> curvature) {
-  double log_likelihood = 0;
+void full_statistics(Rows values, Rows indices, std::optional<Array<double>> sample_weight,
+                     Array<double> log_weights, Array<double> means, Array<double> covariances, size_t shard_rows,
+                     Output<double> log_likelihood, Output<double> size, Output<double> gradient,
+                     Output<double> curvature) {
   FullStatisticsTask task;
-  task.sketch = view(values, indices);
   task.gaussians = full_gaussians(log_weights, means, covariances);
-  task.n_shards = n_shards;
+  task.sketch = view(values, indices, task.gaussians.n_features);
+  task.shard_rows = shard_rows;
   if (sample_weight) {
     require(sample_weight->size() == task.sketch.n_rows, "sample_weight must have one entry a row");
     task.sample_weight = sample_weight->data();
   }
-  require(n_shards > 0 && size.size() == log_weights.size() && gradient.size() == means.size() &&
-              curvature.size() == covariances.size(),
+  require(shard_rows > 0 && log_likelihood.size() == 1 && size.size() == log_weights.size() &&
+              gradient.size() == means.size() && curvature.size() == covariances.size(),
           "the sums must be shaped like the parameters");
-  task.sums = {&log_likelihood, size.data(), gradient.data(), curvature.data()};
-  const int n_threads = threads_for(n_shards);
+  task.sums = {log_likelihood.data(), size.data(), gradient.data(), curvature.data()};
+  const int n_threads = threads_for(task.sketch.n_rows / shard_rows + 1);
   {
     nb::gil_scoped_release release;
     kernels.full_statistics(task, n_threads);
   }
-  return log_likelihood;
 }
 
 void full_log_density(Rows values, Rows indices, Array<double> log_weights, Array<double> means,
                       Array<double> covariances, Output<double> out) {
   FullDensityTask task;
-  task.sketch = view(values, indices);
   task.gaussians = full_gaussians(log_weights, means, covariances);
+  task.sketch = view(values, indices, task.gaussians.n_features);
   require(out.size() == task.sketch.n_rows * task.gaussians.n_components, "out must be n_rows x n_components");
   task.log_density = out.data();
   const int n_threads = threads_for(task.sketch.n_rows / 64);
@@ -425,22 +425,22 @@ NB_MODULE(_core, m) {
         "Rotate rows and keep some entries of each, into `values` and `indices`; returns the largest magnitude "
         "kept.");
   m.def("statistics", &statistics, "values"_a, "indices"_a, "sample_weight"_a.none(), "log_weights"_a, "means"_a,
-        "variances"_a, "hard"_a, "double_precision"_a, "n_shards"_a, "size"_a, "count"_a, "first"_a, "second"_a,
-        "Add one pass of EM to the given sums; returns the log-likelihood.");
+        "variances"_a, "hard"_a, "double_precision"_a, "shard_rows"_a, "log_likelihood"_a, "size"_a, "count"_a,
+        "first"_a, "second"_a, "Add one pass of EM to the given sums.");
   m.def("log_density", &log_density, "values"_a, "indices"_a, "log_weights"_a, "means"_a, "variances"_a,
         "double_precision"_a, "out"_a, "Log weight plus log density of every row under every component.");
   m.def("low_rank_statistics", &low_rank_statistics, "values"_a, "indices"_a, "sample_weight"_a.none(),
-        "log_weights"_a, "means"_a, "factors"_a, "noise"_a, "double_precision"_a, "n_shards"_a, "size"_a,
-        "second"_a, "cross"_a, "energy"_a,
-        "Add one pass of EM for low-rank covariances; returns the log-likelihood.");
+        "log_weights"_a, "means"_a, "factors"_a, "noise"_a, "double_precision"_a, "shard_rows"_a,
+        "log_likelihood"_a, "size"_a, "second"_a, "cross"_a, "energy"_a,
+        "Add one pass of EM for low-rank covariances to the given sums.");
   m.def("low_rank_posterior", &low_rank_posterior, "values"_a, "indices"_a, "log_weights"_a, "means"_a,
         "factors"_a, "noise"_a, "double_precision"_a, "log_density"_a, "latent"_a.none(),
         "Log weight plus log density, and the expected coordinates, of every row in every component.");
   m.def("solve_each", &solve_each, "matrices"_a, "right_sides"_a, "solutions"_a,
         "Solve symmetric positive semi-definite systems, lower triangles packed row by row.");
   m.def("full_statistics", &full_statistics, "values"_a, "indices"_a, "sample_weight"_a.none(), "log_weights"_a,
-        "means"_a, "covariances"_a, "n_shards"_a, "size"_a, "gradient"_a, "curvature"_a,
-        "Add one pass of EM under any covariances to the given sums; returns the log-likelihood.");
+        "means"_a, "covariances"_a, "shard_rows"_a, "log_likelihood"_a, "size"_a, "gradient"_a, "curvature"_a,
+        "Add one pass of EM under any covariances to the given sums.");
   m.def("full_log_density", &full_log_density, "values"_a, "indices"_a, "log_weights"_a, "means"_a,
         "covariances"_a, "out"_a, "As `log_density`, under any covariances.");
 }

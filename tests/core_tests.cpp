@@ -45,6 +45,7 @@ struct Made {
     view.index_stride = static_cast<ptrdiff_t>(q);
     view.n_rows = n;
     view.sketch_size = q;
+    view.last_index = static_cast<uint32_t>(p - 1);
   }
 };
 
@@ -105,7 +106,7 @@ void test_mixture(const Kernels& kernels, size_t n, size_t q, size_t p, size_t k
     task.gaussians = mixture.view;
     task.hard = hard;
     task.double_precision = twice;
-    task.n_shards = 3;
+    task.shard_rows = n / 3 + 1;
     task.moments = {&log_likelihood, size.data(), count.data(), first.data(), second.data()};
     (diagonal ? kernels.diagonal_statistics : kernels.spherical_statistics)(task, 2);
     for (double s : size) total += s;
@@ -266,7 +267,7 @@ void test_low_rank(const Kernels& kernels, size_t n, size_t q, size_t p, size_t 
   task.sketch = sketch.view;
   task.gaussians = gaussians;
   task.double_precision = twice;
-  task.n_shards = 3;
+  task.shard_rows = n / 3 + 1;
   task.moments = {&log_likelihood, size.data(), second.data(), cross.data(), energy.data()};
   kernels.low_rank_statistics(task, 2);
   for (double s : size) total += s;

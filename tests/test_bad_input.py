@@ -633,7 +633,7 @@ def test_the_arrays_of_a_sketch_are_read_only(sketch: sm.Sketch) -> None:
         for array in (of.values, of.indices):
             with pytest.raises(ValueError, match="read-only"):
                 array[0, 0] = 1
-        for name in ("values", "indices", "sketcher", "reservoir", "block"):
+        for name in ("values", "indices", "sketcher", "reservoir", "kept"):
             with pytest.raises(AttributeError):
                 setattr(of, name, None)
     assert values.flags.writeable  # those that were handed over stay as they were

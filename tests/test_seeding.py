@@ -298,7 +298,7 @@ def test_joined_parts_start_as_the_whole_does() -> None:
 def test_there_are_enough_candidates_while_there_are_rows(least: int) -> None:
     X = np.random.default_rng(0).normal(size=(90, 16))
     sketch = Sketcher(4, random_state=0).fit_transform(X)
-    few = Sketch._trusted(sketch.block, sketch.sketcher, sketch[:7].reservoir)
+    few = Sketch._trusted(sketch.kept, sketch.sketcher, sketch[:7].reservoir)
     for each in (sketch, bare(sketch), few):
         assert len(Candidates.of(each, None, least).points) >= least
     weight = np.where(np.arange(90) % 2, 1.0, 0.0)

@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import sketchmix as sm
 from sketchmix import _core
-from sketchmix.sketch import row_keys
+from sketchmix.reservoir import row_keys
 from tests import reference
 
 Array = NDArray[Any]

@@ -1,6 +1,7 @@
 // What the kernels that read a sketch share: a batch of its rows, and the sum of many logarithms.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "half.hpp"
@@ -34,9 +35,9 @@ struct Batch {
           to[j] = static_cast<T>(
               float_of_half(static_cast<const uint16_t*>(sketch.values)[value + static_cast<ptrdiff_t>(j)]));
       if (sketch.index_type == Index::uint16)
-        convert(static_cast<const uint16_t*>(sketch.indices) + index, q, to_index);
+        clip(static_cast<const uint16_t*>(sketch.indices) + index, q, sketch.last_index, to_index);
       else
-        convert(static_cast<const uint32_t*>(sketch.indices) + index, q, to_index);
+        clip(static_cast<const uint32_t*>(sketch.indices) + index, q, sketch.last_index, to_index);
     }
   }
 
@@ -44,7 +45,17 @@ struct Batch {
   static SKETCHMIX_INLINE void convert(const From* from, size_t n, To* to) {
     for (size_t j = 0; j < n; ++j) to[j] = static_cast<To>(from[j]);
   }
+
+  template <class From>
+  static SKETCHMIX_INLINE void clip(const From* from, size_t n, uint32_t last, uint32_t* to) {
+    for (size_t j = 0; j < n; ++j) to[j] = std::min<uint32_t>(from[j], last);
+  }
 };
+
+// Into how many shards rows are cut.
+inline size_t shards_of(const SketchView& sketch, size_t shard_rows) {
+  return (sketch.n_rows + shard_rows - 1) / shard_rows;
+}
 
 // Sum of w log t. The logarithm of a product of t's takes the place of a logarithm for each row: with t at most
 // the number of components, eight factors stay far from the largest double.

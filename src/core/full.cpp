@@ -401,7 +401,7 @@ struct Workspaces {
 void full_statistics(const FullStatisticsTask& task, int n_threads) {
   const SketchView& sketch = task.sketch;
   const FullGaussians& g = task.gaussians;
-  const size_t n_parts = static_cast<size_t>(n_threads);
+  const size_t n_parts = static_cast<size_t>(n_threads), n_shards = shards_of(sketch, task.shard_rows);
   const Workspaces workspaces(g, sketch.sketch_size, n_parts);
   const Scratch<double> sizes(n_parts, g.n_components), gradients(n_parts, g.n_features * g.n_components),
       curvatures(n_parts, g.n_covariances * g.n_features * g.n_features);
@@ -412,9 +412,9 @@ void full_statistics(const FullStatisticsTask& task, int n_threads) {
     Workspace work = workspaces.of(thread);
     ShardSums sums{g, sizes.part(thread), gradients.part(thread), curvatures.part(thread)};
 #pragma omp for ordered schedule(dynamic, 1)
-    for (size_t shard = 0; shard < task.n_shards; ++shard) {
-      const size_t begin = sketch.n_rows * shard / task.n_shards;
-      const size_t end = sketch.n_rows * (shard + 1) / task.n_shards;
+    for (size_t shard = 0; shard < n_shards; ++shard) {
+      const size_t begin = shard * task.shard_rows;
+      const size_t end = std::min(begin + task.shard_rows, sketch.n_rows);
       for (size_t first = begin; first < end; first += batch_rows) {
         const size_t last = first + batch_rows < end ? first + batch_rows : end;
         work.batch.read(sketch, first, last);

@@ -65,6 +65,7 @@ struct SketchView {
   ptrdiff_t index_stride = 0;  // in entries
   size_t n_rows = 0;
   size_t sketch_size = 0;
+  uint32_t last_index = 0;  // what greater ones are read as; only a file that changes meanwhile can have such
 };
 
 // The parameters of K axis-aligned Gaussians in the rotated frame, coordinate-major (P x K).
@@ -76,7 +77,8 @@ struct Gaussians {
   const double* variances = nullptr;    // P x K (diagonal) or K (spherical)
 };
 
-// Where one pass is added up, in float64 and around the given means. Filled with zeros by the caller.
+// Where one pass is added up, in float64 and around the given means: to what is there already, a shard after the
+// other, so that blocks of whole shards add up to the same bits as all rows at once.
 // Densities, here and below, are without their factor (2 pi)^(-sketch_size / 2).
 struct Moments {
   double* log_likelihood = nullptr;
@@ -92,7 +94,7 @@ struct StatisticsTask {
   Gaussians gaussians;
   bool hard = false;              // r is 1 for the densest component and 0 for the others
   bool double_precision = false;  // of the arithmetic inside a shard
-  size_t n_shards = 1;
+  size_t shard_rows = 1;
   Moments moments;
 };
 
@@ -132,7 +134,7 @@ struct LowRankStatisticsTask {
   const double* sample_weight = nullptr;  // n_rows, or null
   LowRankGaussians gaussians;
   bool double_precision = false;
-  size_t n_shards = 1;
+  size_t shard_rows = 1;
   LowRankMoments moments;
 };
 
@@ -176,7 +178,7 @@ struct FullStatisticsTask {
   SketchView sketch;
   const double* sample_weight = nullptr;  // n_rows, or null
   FullGaussians gaussians;
-  size_t n_shards = 1;
+  size_t shard_rows = 1;
   FullSums sums;
 };
 

@@ -391,6 +391,7 @@ void statistics(const LowRankStatisticsTask& task, int n_threads) {
   const SketchView& sketch = task.sketch;
   const LowRankGaussians& g = task.gaussians;
   const size_t n_parts = static_cast<size_t>(n_threads), q = sketch.sketch_size;
+  const size_t n_shards = shards_of(sketch, task.shard_rows);
   const LowRankTable<T, L> table(g, q);
   const LowRankScratch<T, L> scratch(n_parts, table, q);
   const size_t record = LowRankSums<T, L>::record_size(g);
@@ -411,9 +412,9 @@ void statistics(const LowRankStatisticsTask& task, int n_threads) {
                            sizes.part(thread),
                            energies.part(thread)};
 #pragma omp for ordered schedule(dynamic, 1)
-    for (size_t shard = 0; shard < task.n_shards; ++shard) {
-      const size_t begin = sketch.n_rows * shard / task.n_shards;
-      const size_t end = sketch.n_rows * (shard + 1) / task.n_shards;
+    for (size_t shard = 0; shard < n_shards; ++shard) {
+      const size_t begin = shard * task.shard_rows;
+      const size_t end = std::min(begin + task.shard_rows, sketch.n_rows);
       for (size_t first = begin; first < end; first += L) {
         const size_t last = first + L < end ? first + L : end;
         double exact[L] = {};

@@ -341,7 +341,7 @@ template <template <class, int> class Family, class T, int L>
 void statistics(const StatisticsTask& task, int n_threads) {
   const SketchView& sketch = task.sketch;
   const size_t q = sketch.sketch_size;
-  const size_t n_parts = static_cast<size_t>(n_threads);
+  const size_t n_parts = static_cast<size_t>(n_threads), n_shards = shards_of(sketch, task.shard_rows);
   const Table<Family, T, L> table(task.gaussians, q, n_threads);
   const size_t padded = table.lanes.padded();
   const size_t batch_rows = rows_of_batch(q, table.lanes.n_blocks, padded);
@@ -366,9 +366,9 @@ void statistics(const StatisticsTask& task, int n_threads) {
     T* const density = densities.part(thread);
     T* const energy = row_energies.part(thread);
 #pragma omp for ordered schedule(dynamic, 1)
-    for (size_t shard = 0; shard < task.n_shards; ++shard) {
-      const size_t begin = sketch.n_rows * shard / task.n_shards;
-      const size_t end = sketch.n_rows * (shard + 1) / task.n_shards;
+    for (size_t shard = 0; shard < n_shards; ++shard) {
+      const size_t begin = shard * task.shard_rows;
+      const size_t end = std::min(begin + task.shard_rows, sketch.n_rows);
       for (size_t first = begin; first < end; first += batch_rows) {
         const size_t last = first + batch_rows < end ? first + batch_rows : end;
         batch.read(sketch, first, last);

@@ -43,12 +43,13 @@ def statistics(
     variances: NDArray[Any],
     hard: bool,
     double_precision: bool,
-    n_shards: int,
+    shard_rows: int,
+    log_likelihood: NDArray[Any],
     size: NDArray[Any],
     count: NDArray[Any],
     first: NDArray[Any],
     second: NDArray[Any],
-) -> float: ...
+) -> None: ...
 def log_density(
     values: NDArray[Any],
     indices: NDArray[Any],
@@ -67,12 +68,13 @@ def low_rank_statistics(
     factors: NDArray[Any],
     noise: NDArray[Any],
     double_precision: bool,
-    n_shards: int,
+    shard_rows: int,
+    log_likelihood: NDArray[Any],
     size: NDArray[Any],
     second: NDArray[Any],
     cross: NDArray[Any],
     energy: NDArray[Any],
-) -> float: ...
+) -> None: ...
 def low_rank_posterior(
     values: NDArray[Any],
     indices: NDArray[Any],
@@ -92,11 +94,12 @@ def full_statistics(
     log_weights: NDArray[Any],
     means: NDArray[Any],
     covariances: NDArray[Any],
-    n_shards: int,
+    shard_rows: int,
+    log_likelihood: NDArray[Any],
     size: NDArray[Any],
     gradient: NDArray[Any],
     curvature: NDArray[Any],
-) -> float: ...
+) -> None: ...
 def full_log_density(
     values: NDArray[Any],
     indices: NDArray[Any],

@@ -62,8 +62,7 @@ class SketchEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(Z, Sketch):
             validation.check_same_frame(Z, self.sketcher_)
             validation.check_readable(Z, least=1)
-            for first in range(0, len(Z), ROWS_AT_A_TIME):
-                yield Z[first : first + ROWS_AT_A_TIME].block
+            yield from Z.kept.blocks(ROWS_AT_A_TIME, exactly=True)
             return
         for rotated in self._rotated(Rows(self, Z, reset=False)):
             yield dense_block(rotated)

@@ -105,7 +105,7 @@ class Problem:
         Of the problem's `seeding`: other families `begin` where that leads.
         """
         unit = Parameters(np.ones(means.shape[1]), means, np.ones_like(self.shared))
-        nearest = add_up(self.sketch.block, unit, self.sample_weight, hard=True)
+        nearest = add_up(self.sketch.kept, unit, self.sample_weight, hard=True)
         return self.family.seed.bootstrap(nearest, means, self.shared, self.limits)
 
     def begin(self, seeded: Parameters) -> Any:
@@ -114,7 +114,7 @@ class Problem:
 
     def statistics(self, parameters: Mixture) -> Statistics:
         """The E-step over all rows."""
-        statistics: Statistics = self.family.statistics(self.sketch.block, parameters, self.sample_weight)
+        statistics: Statistics = self.family.statistics(self.sketch.kept, parameters, self.sample_weight)
         return statistics
 
     def maximise(self, statistics: Statistics, parameters: Mixture) -> Any:
@@ -138,11 +138,11 @@ def thinned(sketch: Sketch, sample_weight: Array | None, n_rows: int) -> tuple[S
 
 def pooled_variances(sketch: Sketch, sample_weight: Array | None) -> Array:
     """The variance of each rotated coordinate over the rows that kept it; their mean where there are too few."""
-    count, total = sums_by_coordinate(sketch.block, sketch.sketcher.n_rotated_, sample_weight)
+    count, total = sums_by_coordinate(sketch.kept, sketch.sketcher.n_rotated_, sample_weight)
     means = (total / np.where(count > 0, count, 1))[:, None]
     around = Parameters(np.ones(1), means, np.ones_like(means))
     # In float64, as one pass costs little: these are the scale that all else is measured by.
-    second = add_up(sketch.block, around, sample_weight, exact=True).second[:, 0]
+    second = add_up(sketch.kept, around, sample_weight, exact=True).second[:, 0]
     supported = count >= support_of(sample_weight)
     if not supported.any():
         return np.full(len(count), second.sum() / count.sum())

@@ -76,7 +76,7 @@ class Solution:
 
 def assign(sketch: Sketch, centers: Array, sample_weight: Array | None) -> Moments:
     """Sums over the rows nearest to each center, around that center."""
-    return add_up(sketch.block, unit_spheres(centers), sample_weight, hard=True)
+    return add_up(sketch.kept, unit_spheres(centers), sample_weight, hard=True)
 
 
 class KMeans(

@@ -5,8 +5,9 @@ These functions are the only callers of the core's EM kernels for axis-aligned c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,34 @@ SMALLEST_IN_FLOAT32 = 1e-12
 LARGEST_IN_FLOAT32 = 1e36
 
 
+class Kept(Protocol):
+    """What rows kept: a `Block`, or blocks that lie in several places, one after the other."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows."""
+
+    @property
+    def sketch_size(self) -> int:
+        """Entries kept of each."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the kept entries."""
+
+    @property
+    def largest(self) -> float:
+        """A bound on the magnitudes of the kept entries."""
+
+    def blocks(self, step: int, *, exactly: bool = False) -> Iterator[Block]:
+        """The rows as consecutive blocks that begin at multiples of `step` rows; at least one, if of no rows.
+
+        They are as long as is convenient, or `exactly` of `step` rows but for the last.
+        """
+
+
 class Block(NamedTuple):
-    """Sketched rows: their kept entries and where these lie, sorted in each row."""
+    """Sketched rows that lie together: their kept entries and where these are, sorted in each row."""
 
     values: Array  # (n, Q)
     indices: Array  # (n, Q); a row stride of 0 where all rows keep the same
@@ -38,19 +65,56 @@ class Block(NamedTuple):
         """The block of these arrays."""
         return cls(values, indices, largest_magnitude(values))
 
-    def is_whole(self, means: Array) -> bool:
-        """Whether rows keep every entry that `means` (P x K) have."""
-        return bool(self.values.shape[1] == len(means))
+    @property
+    def n_rows(self) -> int:
+        """How many rows."""
+        return len(self.values)
 
-    def cut(self, n_rows: int) -> list[Block]:
-        """The rows, some at a time."""
-        cuts = slices(len(self.values), n_rows)
-        return [self._replace(values=self.values[some], indices=self.indices[some]) for some in cuts]
+    @property
+    def sketch_size(self) -> int:
+        """Entries kept of each."""
+        return int(self.values.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the kept entries."""
+        return self.values.dtype
+
+    def take(self, rows: slice | Array) -> Block:
+        """Some of the rows."""
+        return self._replace(values=self.values[rows], indices=self.indices[rows])
+
+    def read(self) -> Block:
+        """Itself: the rows are in memory."""
+        return self
+
+    def read_only(self) -> Block:
+        """The same, whose arrays cannot be written to by accident."""
+        values, indices = self.values.view(), self.indices.view()
+        values.flags.writeable = indices.flags.writeable = False
+        return self._replace(values=values, indices=indices)
+
+    def blocks(self, step: int, *, exactly: bool = False) -> Iterator[Block]:
+        """The rows at once, or `exactly` so many at a time."""
+        height = step if exactly else max(1, self.n_rows)
+        for first in range(0, max(1, self.n_rows), height):
+            yield self.take(slice(first, first + height))
 
 
-def slices(n_rows: int, at_a_time: int) -> list[slice]:
-    """Rows, some at a time; at least one part, if of no rows."""
-    return [slice(first, first + at_a_time) for first in range(0, max(1, n_rows), at_a_time)]
+def is_whole(kept: Kept, means: Array) -> bool:
+    """Whether rows keep every entry that `means` (P x K) have."""
+    return kept.sketch_size == len(means)
+
+
+def weighted_blocks(
+    kept: Kept, sample_weight: Array | None, step: int, *, exactly: bool = False
+) -> Iterator[tuple[Block, Array | None]]:
+    """`Kept.blocks`, each with the weights of its rows."""
+    first = 0
+    for block in kept.blocks(step, exactly=exactly):
+        after = first + block.n_rows
+        yield block, None if sample_weight is None else sample_weight[first:after]
+        first = after
 
 
 def dense_block(rotated: Array) -> Block:
@@ -112,7 +176,7 @@ class Moments:
 
 
 def add_up(
-    block: Block,
+    kept: Kept,
     parameters: Parameters,
     sample_weight: Array | None,
     *,
@@ -123,25 +187,32 @@ def add_up(
 
     With `hard`, each row belongs to its densest component alone; with `exact`, the arithmetic is in float64.
     """
-    n, q = block.values.shape
-    p = len(parameters.means)
-    sums = Moments.of_nothing(parameters)
-    log_likelihood = _core.statistics(
-        block.values,
-        block.indices,
-        sample_weight,
-        parameters.log_weights,
-        parameters.means,
-        parameters.variances,
-        hard,
-        exact or in_double(block, parameters.means, parameters.variances),
-        n_shards(n, q, p),
-        sums.size,
-        sums.count,
-        sums.first,
-        sums.second,
-    )
-    return replace(sums, log_likelihood=log_likelihood - 0.5 * q * LOG_2_PI * sums.size.sum())
+    sums, log_likelihood = Moments.of_nothing(parameters), np.zeros(1)
+    height = rows_of_shard(kept.sketch_size, len(parameters.means))
+    double_precision = exact or in_double(kept, parameters.means, parameters.variances)
+    for block, weight in weighted_blocks(kept, sample_weight, height):
+        _core.statistics(
+            block.values,
+            block.indices,
+            weight,
+            parameters.log_weights,
+            parameters.means,
+            parameters.variances,
+            hard,
+            double_precision,
+            height,
+            log_likelihood,
+            sums.size,
+            sums.count,
+            sums.first,
+            sums.second,
+        )
+    return replace(sums, log_likelihood=without_powers_of_2_pi(log_likelihood, sums.size, kept))
+
+
+def without_powers_of_2_pi(log_likelihood: Array, size: Array, kept: Kept) -> float:
+    """The log-likelihood of rows, from what the core adds up of it."""
+    return float(log_likelihood[0] - 0.5 * kept.sketch_size * LOG_2_PI * size.sum())
 
 
 def log_density(block: Block, parameters: Parameters) -> Array:
@@ -177,22 +248,21 @@ def unit_spheres(centers: Array) -> Parameters:
     return Parameters(np.ones(k), centers, np.ones(k))
 
 
-def sums_by_coordinate(block: Block, n_rotated: int, sample_weight: Array | None = None) -> tuple[Array, Array]:
+def sums_by_coordinate(kept: Kept, n_rotated: int, sample_weight: Array | None = None) -> tuple[Array, Array]:
     """The weight of the rows that kept each coordinate, and the sum of what they kept there."""
-    moments = add_up(block, unit_spheres(np.zeros((n_rotated, 1))), sample_weight, exact=True)
+    moments = add_up(kept, unit_spheres(np.zeros((n_rotated, 1))), sample_weight, exact=True)
     return moments.count[:, 0], moments.first[:, 0]
 
 
-def in_double(block: Block, means: Array, variances: Array) -> bool:
+def in_double(kept: Kept, means: Array, variances: Array) -> bool:
     """Whether the kernels compute in float64: for such values, where it is free, and where float32 has no room."""
-    if block.values.dtype == np.float64 or block.values.size * means.shape[1] <= SMALL_PROBLEM:
+    if kept.dtype == np.float64 or kept.n_rows * kept.sketch_size * means.shape[1] <= SMALL_PROBLEM:
         return True
-    largest = max(block.largest, largest_magnitude(means))
-    energy = block.values.shape[1] * largest**2 / min(1.0, float(variances.min()))
+    largest = max(kept.largest, largest_magnitude(means))
+    energy = kept.sketch_size * largest**2 / min(1.0, float(variances.min()))
     return not (largest >= SMALLEST_IN_FLOAT32 and energy <= LARGEST_IN_FLOAT32)
 
 
-def n_shards(n_rows: int, sketch_size: int, n_rotated: int) -> int:
-    """Into how many shards rows are cut: by the problem alone, so that no thread count changes a bit."""
-    by_work = n_rows * sketch_size // (n_rotated * ROWS_PER_COORDINATE)
-    return max(1, by_work, -(-n_rows // LARGEST_SHARD))
+def rows_of_shard(sketch_size: int, n_rotated: int) -> int:
+    """Of how many rows a shard is: by the problem alone, so that no thread count and no block changes a bit."""
+    return min(LARGEST_SHARD, -(-n_rotated * ROWS_PER_COORDINATE // sketch_size))

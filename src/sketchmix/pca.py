@@ -175,7 +175,7 @@ class PCA(
         parts: list[Array] = []
         n_rows = max(1, SCORED_ENTRIES // (X.sketch_size * len(self.components_)))
         for block in self._blocks(X):
-            parts += [self._expected_coordinates(part, directions) for part in block.cut(n_rows)]
+            parts += [self._expected_coordinates(part, directions) for part in block.blocks(n_rows, exactly=True)]
         return np.concatenate(parts)
 
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -288,5 +288,5 @@ class PCA(
 
 def mean_of_rows(sketch: Sketch, sample_weight: Array | None) -> Array:
     """The mean of what rows kept at each rotated coordinate, (n_rotated, 1)."""
-    count, total = sums_by_coordinate(sketch.block, sketch.sketcher.n_rotated_, sample_weight)
+    count, total = sums_by_coordinate(sketch.kept, sketch.sketcher.n_rotated_, sample_weight)
     return mean_of(total, count, 0.0)[:, None]

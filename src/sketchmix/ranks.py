@@ -16,6 +16,8 @@ RANKS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128)
 # Every so many rows one is left out of the fits, and asked afterwards.
 LEFT_OUT = 5
 MAX_ITER = 50
+# Rows whose densities are held at a time.
+ROWS_AT_A_TIME = 16384
 TOL = 1e-3
 
 
@@ -45,5 +47,6 @@ def part(problem: em.Problem, rows: em.Array) -> em.Problem:
 
 def score_of(problem: em.Problem, parameters: Mixture) -> float:
     """The mean log-likelihood of the rows."""
-    of_rows = logsumexp(problem.family.log_density(problem.sketch.block, parameters), axis=1)
-    return float(np.average(of_rows, weights=problem.sample_weight))
+    blocks = problem.sketch.kept.blocks(ROWS_AT_A_TIME, exactly=True)
+    of_rows = [logsumexp(problem.family.log_density(block, parameters), axis=1) for block in blocks]
+    return float(np.average(np.concatenate(of_rows), weights=problem.sample_weight))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,41 +13,20 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite, check_random_state
 
-from sketchmix import _core, validation
+from sketchmix import _core, reservoir, validation
 from sketchmix.moments import Block, Parameters, add_up, squared_distances, sums_by_coordinate
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.pieces import Pieces
+from sketchmix.reservoir import Reservoir
 from sketchmix.rotation import ROTATIONS, best_transform, copy_tables
 from sketchmix.sources import Rows
 
 Array = NDArray[Any]
 
 TRANSFORMS = ("auto", *ROTATIONS)
-# The reservoir of dense rows: about this many, fewer where they would take more bytes, but some in any case.
-RESERVOIR_ROWS = 2048
-RESERVOIR_BYTES = 2**22
-RESERVOIR_LEAST = 64
-# Rows brought back to the user's space, or looked at for the reservoir, at a time.
+# Rows brought back to the user's space at a time, and rows whose distances to dense points are computed.
 UNROTATED_ROWS = 1024
-KEYED_ROWS = 2**16
-GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-
-
-class Reservoir(NamedTuple):
-    """A few dense rotated rows, drawn uniformly: all those of the sketch whose key is up to a threshold."""
-
-    rows: Array  # (n, n_rotated)
-    positions: Array  # (n,), increasing: which rows of the sketch they are
-    keys: Array  # (n,): uniform in [0, 2^64), a function of the seed and the row number
-    threshold: np.uint64
-
-    def take(self, which: Array) -> Reservoir:
-        """Some of the rows, in the given order."""
-        return self._replace(rows=self.rows[which], positions=self.positions[which], keys=self.keys[which])
-
-    def up_to(self, threshold: np.uint64) -> Reservoir:
-        """The rows whose key is up to `threshold`, and to the one that there is."""
-        threshold = min(threshold, self.threshold)
-        return self.take(np.flatnonzero(self.keys <= threshold))._replace(threshold=threshold)
+COMPARED_ROWS = 16384
 
 
 class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
@@ -312,38 +292,15 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
             )
             validation.check_finite(largest_of_block, block, dtype)
             largest = max(largest, largest_of_block)
-        reservoir = self._reservoir(rows, first_row, float_dtype)
-        return Sketch._trusted(Block(values, indices, largest), copy(self), reservoir)
+        held = self._reservoir(rows, first_row, float_dtype)
+        return Sketch._trusted(Pieces.of(Block(values, indices, largest)), copy(self), held)
 
     def _reservoir(self, rows: Rows, first_row: int, dtype: np.dtype[Any]) -> Reservoir:
         """The rows that a reservoir of all rows up to these may hold: fewer, the later they come."""
-        threshold = largest_key(reservoir_size(self.n_rotated_, dtype), first_row + rows.n_samples)
-        positions = rows_with_keys_up_to(threshold, self.seed_, first_row, rows.n_samples)
+        threshold = reservoir.largest_key(self.n_rotated_, dtype, first_row + rows.n_samples)
+        positions = reservoir.rows_with_keys_up_to(threshold, self.seed_, first_row, rows.n_samples)
         dense = self.rotation_.forward(rows.take(positions, dtype))
-        return Reservoir(dense, positions, row_keys(self.seed_, first_row + positions), threshold)
-
-
-def row_keys(seed: int, rows: Array) -> Array:
-    """A uniform 64-bit key for each row number: SplitMix64's finaliser of a counter, as for the masks."""
-    z = (rows.astype(np.uint64) + np.uint64(1)) * GOLDEN_GAMMA ^ np.uint64(seed)
-    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    keys: Array = z ^ z >> np.uint64(31)
-    return keys
-
-
-def largest_key(n_wanted: int, n_rows: int) -> np.uint64:
-    """The key up to which about `n_wanted` of `n_rows` rows go; all of them, where there are no more."""
-    return np.uint64(min((n_wanted << 64) // max(n_rows, 1), 1 << 64) - 1)
-
-
-def rows_with_keys_up_to(threshold: np.uint64, seed: int, first_row: int, n_rows: int) -> Array:
-    """Which of the rows have a key up to `threshold`."""
-    held = [np.empty(0, np.int64)]
-    for start in range(0, n_rows, KEYED_ROWS):
-        block = np.arange(start, min(start + KEYED_ROWS, n_rows))
-        held.append(block[row_keys(seed, first_row + block) <= threshold])
-    return np.concatenate(held)
+        return Reservoir(dense, positions, reservoir.row_keys(self.seed_, first_row + positions), threshold)
 
 
 class Inclusion(NamedTuple):
@@ -418,33 +375,34 @@ class Sketch:
         validation.check_fitted(sketcher, "signs_")
         values, indices = as_kernels_read(values), as_kernels_read(indices)
         validation.check_sketch_arrays(values, indices, sketcher)
-        self._set(Block.of(values, indices), copy(sketcher), None)
+        self._set(Pieces.of(Block.of(values, indices)), copy(sketcher), None)
 
     @classmethod
-    def _trusted(cls, block: Block, sketcher: Sketcher, reservoir: Reservoir | None) -> Self:
+    def _trusted(cls, kept: Pieces, sketcher: Sketcher, held: Reservoir | None) -> Self:
         sketch = cls.__new__(cls)
-        sketch._set(block, sketcher, reservoir)
+        sketch._set(kept, sketcher, held)
         return sketch
 
-    def _set(self, block: Block, sketcher: Sketcher, reservoir: Reservoir | None) -> None:
-        self._values, self._indices, self._largest = block.values.view(), block.indices.view(), block.largest
-        self._values.flags.writeable = self._indices.flags.writeable = False
-        self._sketcher = sketcher
-        self._reservoir = reservoir
+    def _set(self, kept: Pieces, sketcher: Sketcher, held: Reservoir | None) -> None:
+        self._kept, self._sketcher, self._reservoir = kept.read_only(), sketcher, held
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        block = Block(state["_values"], state["_indices"], state["_largest"])
-        self._set(block, state["_sketcher"], state["_reservoir"])
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._trusted, (self._kept, self._sketcher, self._reservoir)
 
     @property
     def values(self) -> Array:
-        """Kept entries, (n_samples, sketch_size); read-only."""
-        return self._values
+        """Kept entries, (n_samples, sketch_size); read-only. A copy, of a sketch that lies in several pieces."""
+        return self._kept.whole().values
 
     @property
     def indices(self) -> Array:
-        """Where the kept entries lie in the rotated row, (n_samples, sketch_size); read-only."""
-        return self._indices
+        """Where the kept entries lie in the rotated row, (n_samples, sketch_size); like `values`."""
+        return self._kept.whole().indices
+
+    @property
+    def kept(self) -> Pieces:
+        """What the statistics are computed from."""
+        return self._kept
 
     @property
     def sketcher(self) -> Sketcher:
@@ -459,7 +417,7 @@ class Sketch:
     @property
     def n_samples(self) -> int:
         """Number of rows."""
-        return len(self._values)
+        return self._kept.n_rows
 
     @property
     def n_features(self) -> int:
@@ -469,12 +427,17 @@ class Sketch:
     @property
     def sketch_size(self) -> int:
         """Entries kept of each row."""
-        return int(self._values.shape[1])
+        return self._kept.sketch_size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the kept entries."""
+        return self._kept.dtype
 
     @property
     def nbytes(self) -> int:
         """Bytes of values and indices."""
-        return self._values.nbytes + self._indices.nbytes
+        return self.n_samples * self.sketch_size * (self.dtype.itemsize + self._kept.index_dtype.itemsize)
 
     @property
     def scale(self) -> float:
@@ -487,7 +450,7 @@ class Sketch:
     def __repr__(self) -> str:
         return (
             f"Sketch({self.n_samples} rows, {self.sketch_size} of {self._sketcher.n_rotated_} entries kept, "
-            f"transform={self._sketcher.transform_!r}, dtype={self._values.dtype.name!r}, {self.nbytes} bytes)"
+            f"transform={self._sketcher.transform_!r}, dtype={self.dtype.name!r}, {self.nbytes} bytes)"
         )
 
     def __getitem__(self, rows: slice | ArrayLike) -> Sketch:
@@ -495,8 +458,7 @@ class Sketch:
         if not isinstance(rows, slice):
             rows = validation.check_positions(rows)
         which = np.arange(self.n_samples)[rows]
-        block = Block(self._values[rows], self._indices[rows], self._largest)
-        return self._trusted(block, self._sketcher, self._reservoir_of(which))
+        return self._trusted(self._kept.take(rows), self._sketcher, self._reservoir_of(which))
 
     def _reservoir_of(self, which: Array) -> Reservoir | None:
         """The dense rows among some rows, as often as these have them."""
@@ -515,11 +477,11 @@ class Sketch:
             In the rotated frame; entries that were not kept are absent, not zero.
         """
         validation.check_readable(self)
-        n, q = self._values.shape
-        values = self._values if self._values.dtype != np.float16 else self._values.astype(np.float32)
+        n, q, block = self.n_samples, self.sketch_size, self._kept.whole()
+        values = block.values if block.dtype != np.float16 else block.values.astype(np.float32)
         pointers = np.arange(0, n * q + 1, q)
         shape = (n, self._sketcher.n_rotated_)
-        return scipy.sparse.csr_array((values.ravel(), self._indices.astype(np.int32).ravel(), pointers), shape)
+        return scipy.sparse.csr_array((values.ravel(), block.indices.astype(np.int32).ravel(), pointers), shape)
 
     def mean(self, *, return_std: bool = False) -> Array | tuple[Array, Array]:
         """The mean of the rows, in the user's space.
@@ -540,7 +502,7 @@ class Sketch:
             Its standard error; only if `return_std`.
         """
         validation.check_readable(self, least=1)
-        count, total = sums_by_coordinate(self.block, self._sketcher.n_rotated_)
+        count, total = sums_by_coordinate(self._kept, self._sketcher.n_rotated_)
         rotated = total / np.maximum(count, 1)
         mean: Array = self._sketcher.rotation_.inverse(rotated[None])[0]
         if not return_std:
@@ -555,7 +517,7 @@ class Sketch:
         if rotation.name == "none":
             # A mean of `count` of n rows, drawn without replacement.
             around = Parameters(np.ones(1), mean[:, None], np.ones((len(mean), 1)))
-            squares = add_up(self.block, around, None, exact=True).second[:, 0]
+            squares = add_up(self._kept, around, None, exact=True).second[:, 0]
             of_few = np.where(few, np.nan, np.maximum(count, 2))
             error = np.sqrt(squares / (of_few - 1) / of_few * (1 - count / n))
             return error
@@ -624,10 +586,9 @@ class Sketch:
         Kept entries are weighted by 1 / (probability of being kept), the others are zero.
         """
         inclusion = self._inclusion()
-        for first in range(0, self.n_samples, UNROTATED_ROWS):
-            rows = np.s_[first : first + UNROTATED_ROWS]
-            indices = self._indices[rows].astype(np.intp)
-            weighted = (self._values[rows] - centre[indices]) / inclusion.singles[indices]
+        for block in self._kept.blocks(UNROTATED_ROWS, exactly=True):
+            indices = block.indices.astype(np.intp)
+            weighted = (block.values - centre[indices]) / inclusion.singles[indices]
             dense = np.zeros((len(indices), len(centre)))
             np.put_along_axis(dense, indices, weighted, axis=1)
             yield dense
@@ -685,8 +646,9 @@ class Sketch:
         if not hasattr(centers, "columns"):
             unnamed.__dict__.pop("feature_names_in_", None)
         points = unnamed.rotate(centers).astype(float)
-        distances: Array = squared_distances(self.block, np.ascontiguousarray(points.T)) * self.scale
-        return distances
+        columns = np.ascontiguousarray(points.T)
+        blocks = self._kept.blocks(COMPARED_ROWS, exactly=True)
+        return np.concatenate([squared_distances(block, columns) * self.scale for block in blocks])
 
     def _distances_between_rows(self) -> Array:
         rows = self.to_csr().astype(float)
@@ -698,11 +660,6 @@ class Sketch:
         with np.errstate(invalid="ignore", divide="ignore"):
             between: Array = np.maximum(sums, 0) * self._sketcher.n_rotated_ / np.where(overlap, overlap, np.nan)
         return between
-
-    @property
-    def block(self) -> Block:
-        """What the statistics are computed from."""
-        return Block(self._values, self._indices, self._largest)
 
 
 def concatenate(sketches: Sequence[Sketch]) -> Sketch:
@@ -730,43 +687,14 @@ def concatenate(sketches: Sequence[Sketch]) -> Sketch:
     """
     sketches = list(sketches)
     validation.check_joinable(sketches)
-    block = Block(
-        np.concatenate([s.values for s in sketches]),
-        np.concatenate([s.indices for s in sketches]),
-        max(s.block.largest for s in sketches),
-    )
-    return Sketch._trusted(block, sketches[0].sketcher, joined_reservoir(sketches))
-
-
-def joined_reservoir(sketches: list[Sketch]) -> Reservoir | None:
-    """A reservoir of all rows: those of the parts' whose keys are below the thresholds of all parts."""
-    starts = np.cumsum([0] + [s.n_samples for s in sketches])
-    held: list[Reservoir] = []
-    for sketch, start in zip(sketches, starts, strict=False):
-        if sketch.reservoir is None:
-            return None
-        if len(sketch):
-            held.append(sketch.reservoir._replace(positions=sketch.reservoir.positions + start))
-    if not held:
-        return sketches[0].reservoir
-    together = Reservoir(
-        np.concatenate([part.rows for part in held]),
-        np.concatenate([part.positions for part in held]),
-        np.concatenate([part.keys for part in held]),
-        min(part.threshold for part in held),
-    )
-    return together.up_to(
-        largest_key(reservoir_size(together.rows.shape[1], together.rows.dtype), int(starts[-1]))
-    )
+    first = sketches[0]
+    pieces = [piece for sketch in sketches for piece in sketch.kept.pieces if piece.n_rows]
+    kept = replace(first.kept, pieces=tuple(pieces) or first.kept.pieces)
+    held = reservoir.joined([(len(sketch), sketch.reservoir) for sketch in sketches])
+    return Sketch._trusted(kept, first.sketcher, held)
 
 
 def as_kernels_read(array: ArrayLike) -> Array:
     """An array in this machine's byte order whose rows are contiguous."""
     array = np.asarray(array)
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-
-
-def reservoir_size(n_rotated: int, dtype: np.dtype[Any]) -> int:
-    """About how many dense rows to hold."""
-    fitting = RESERVOIR_BYTES // (n_rotated * dtype.itemsize)
-    return min(RESERVOIR_ROWS, max(RESERVOIR_LEAST, fitting))

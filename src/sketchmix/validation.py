@@ -275,7 +275,8 @@ def check_first_row(first_row: object) -> int:
 
 def check_readable(sketch: Sketch, *, least: int = 0) -> None:
     """A sketch whose arrays were not written to, with enough rows."""
-    check_indices(sketch.indices, sketch.sketcher.n_rotated_)
+    for piece in sketch.kept.pieces:
+        check_indices(piece.read().indices, sketch.sketcher.n_rotated_)
     if len(sketch) < least:
         raise ValueError(f"the sketch has {len(sketch)} rows; at least {least} is needed.")
 
@@ -332,10 +333,8 @@ def check_joinable(sketches: list[Sketch]) -> None:
             raise ValueError(
                 f"sketch {i} was made by another sketcher than sketch 0; make all parts with one fitted Sketcher."
             )
-        if other.values.dtype != first.values.dtype:
-            raise ValueError(
-                f"sketch {i} has dtype {other.values.dtype}, sketch 0 {first.values.dtype}; use one dtype."
-            )
+        if other.dtype != first.dtype:
+            raise ValueError(f"sketch {i} has dtype {other.dtype}, sketch 0 {first.dtype}; use one dtype.")
 
 
 def check_indices(indices: Array, n_rotated: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchmix.families.family import Family, Limits
-from sketchmix.moments import Block, Moments, Parameters, add_up, log_density
+from sketchmix.moments import Block, Kept, Moments, Parameters, add_up, log_density
 
 if TYPE_CHECKING:
     from sketchmix.rotation import Rotation
@@ -70,8 +70,8 @@ class AxisAligned(Family[Parameters, Moments]):
     def log_density(self, block: Block, mixture: Parameters) -> Array:
         return log_density(block, mixture)
 
-    def statistics(self, block: Block, mixture: Parameters, sample_weight: Array | None) -> Moments:
-        return add_up(block, mixture, sample_weight)
+    def statistics(self, kept: Kept, mixture: Parameters, sample_weight: Array | None) -> Moments:
+        return add_up(kept, mixture, sample_weight)
 
     # -- maximise -----------------------------------------------------------------------------------------
 

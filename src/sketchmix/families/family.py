@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from sketchmix.families.axis_aligned import AxisAligned
-    from sketchmix.moments import Block, Parameters
+    from sketchmix.moments import Block, Kept, Parameters
     from sketchmix.rotation import Rotation
     from sketchmix.sketch import Sketch
 
@@ -111,8 +111,8 @@ class Family(ABC, Generic[M, S]):
         """Log weight plus log density of each row under each component, (n, K)."""
 
     @abstractmethod
-    def statistics(self, block: Block, mixture: M, sample_weight: Array | None) -> S:
-        """The sums that a block contributes."""
+    def statistics(self, kept: Kept, mixture: M, sample_weight: Array | None) -> S:
+        """The sums over rows."""
 
     # -- maximise -----------------------------------------------------------------------------------------
 

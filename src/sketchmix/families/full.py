@@ -18,7 +18,17 @@ from sketchmix import _core
 from sketchmix.families.axis_aligned import AxisAligned, mean_of
 from sketchmix.families.diagonal import Diagonal
 from sketchmix.families.family import Family, Limits
-from sketchmix.moments import LOG_2_PI, Block, Parameters, finite_log, log_density, slices
+from sketchmix.moments import (
+    LOG_2_PI,
+    Block,
+    Kept,
+    Parameters,
+    finite_log,
+    is_whole,
+    log_density,
+    weighted_blocks,
+    without_powers_of_2_pi,
+)
 
 if TYPE_CHECKING:
     from sketchmix.rotation import Rotation
@@ -35,6 +45,8 @@ LEAST_SHARE_AT_START = 1e-4
 RESOLUTION = 1e-10
 # A shard's work outweighs the addition of its sums; more shards than this serve no machine.
 MOST_SHARDS = 64
+# Rows whose pairs of kept entries are added up at a time: a sparse product costs as much as so many rows.
+ROWS_OF_PAIRS = 2**17
 # Rows that keep all entries, whose deviations are held, at a time.
 DENSE_ROWS_AT_A_TIME = 16384
 
@@ -124,35 +136,26 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
     # -- densities and statistics -------------------------------------------------------------------------
 
     def log_density(self, block: Block, mixture: FullMixture) -> Array:
-        n, q = block.values.shape
-        out = np.empty((n, len(mixture.weights)))
-        if block.is_whole(mixture.means):
-            for part in slices(n, DENSE_ROWS_AT_A_TIME):
-                out[part] = dense_log_density(block.values[part], mixture)
-        else:
-            _core.full_log_density(
-                block.values, block.indices, mixture.log_weights, mixture.means, mixture.covariances, out
-            )
-        out -= 0.5 * q * LOG_2_PI
+        if is_whole(block, mixture.means):
+            parts = block.blocks(DENSE_ROWS_AT_A_TIME, exactly=True)
+            return np.concatenate([dense_log_density(part, mixture) for part in parts])
+        out = np.empty((block.n_rows, len(mixture.weights)))
+        _core.full_log_density(
+            block.values, block.indices, mixture.log_weights, mixture.means, mixture.covariances, out
+        )
+        out -= 0.5 * block.sketch_size * LOG_2_PI
         return out
 
-    def statistics(self, block: Block, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
-        n, q = block.values.shape
-        if block.is_whole(mixture.means):
-            weight = np.ones(n) if sample_weight is None else sample_weight
-            of_parts = (
-                self._dense_statistics(block.values[i], mixture, weight[i])
-                for i in slices(n, DENSE_ROWS_AT_A_TIME)
-            )
-            statistics = reduce(add, of_parts)
-        else:
-            statistics = sparse_statistics(block, mixture, sample_weight)
-        powers_of_2_pi = 0.5 * q * LOG_2_PI * statistics.size.sum()
-        return replace(statistics, log_likelihood=statistics.log_likelihood - powers_of_2_pi)
+    def statistics(self, kept: Kept, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
+        if not is_whole(kept, mixture.means):
+            return sparse_statistics(kept, mixture, sample_weight)
+        parts = weighted_blocks(kept, sample_weight, DENSE_ROWS_AT_A_TIME, exactly=True)
+        return reduce(add, (self._dense_statistics(block, mixture, weight) for block, weight in parts))
 
-    def _dense_statistics(self, rows: Array, mixture: FullMixture, weight: Array) -> FullStatistics:
+    def _dense_statistics(self, block: Block, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
         """The sums over rows that keep every entry, whose kept blocks are all S itself."""
-        joint = dense_log_density(rows, mixture)
+        rows, joint = block.values, dense_log_density(block, mixture)
+        weight = np.ones(len(rows)) if sample_weight is None else sample_weight
         r = softmax(joint, axis=1) * weight[:, None]
         gradient, curvature = np.empty_like(mixture.means), np.empty_like(mixture.covariances)
         for c, shared in enumerate(self.sharing(len(mixture.weights))):
@@ -173,16 +176,13 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
 
         Entries that too few rows kept together begin uncorrelated, with the seeded variances.
         """
-        r = softmax(log_density(sketch.block, seeded), axis=1)
-        r[r < LEAST_SHARE_AT_START] = 0
-        if sample_weight is not None:
-            r *= sample_weight[:, None]
+        sharing = self.sharing(len(seeded.weights))
+        products, count = sum_pairs(sketch.kept, seeded, sample_weight, sharing)
         covariances = []
-        for floor, shared in zip(limits.floor, self.sharing(len(seeded.weights)), strict=True):
-            products, count = sum_pairs(sketch.block, seeded.means[:, shared], r[:, shared])
+        for c, (floor, shared) in enumerate(zip(limits.floor, sharing, strict=True)):
             weights = np.exp(seeded.log_weights[shared])
             otherwise = np.diag(np.average(seeded.variances[:, shared], axis=1, weights=weights))
-            S = np.where(count >= limits.support, mean_of(products, count, 0.0), otherwise)
+            S = np.where(count[c] >= limits.support, mean_of(products[c], count[c], 0.0), otherwise)
             S += limits.reg_covar * np.eye(len(S))
             covariances.append(repaired(S, floor, max(floor, LEAST_AT_START * np.trace(S) / len(S))))
         return FullMixture(seeded.weights, seeded.means, np.array(covariances))
@@ -311,56 +311,72 @@ def resolved(floor: float, variances: Array) -> float:
 # -- rows that keep every entry ---------------------------------------------------------------------------
 
 
-def dense_log_density(rows: Array, mixture: FullMixture) -> Array:
-    """Log weight plus log density without its power of 2 pi, (n, K)."""
+def dense_log_density(block: Block, mixture: FullMixture) -> Array:
+    """Log weight plus log density, (n, K)."""
     roots = [root(S) for S in mixture.covariances]
-    out = np.empty((len(rows), len(mixture.weights)))
+    out = np.empty((block.n_rows, len(mixture.weights)))
     for k, mean in enumerate(mixture.means.T):
         L = roots[k % len(roots)]
-        standardised = solve_triangular(L, (rows - mean).T, lower=True)
+        standardised = solve_triangular(L, (block.values - mean).T, lower=True)
         out[:, k] = -0.5 * (standardised**2).sum(axis=0) - np.log(np.diagonal(L)).sum()
-    return out + mixture.log_weights
+    return out + (mixture.log_weights - 0.5 * block.sketch_size * LOG_2_PI)
 
 
 # -- rows that keep some entries --------------------------------------------------------------------------
 
 
-def sparse_statistics(block: Block, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
-    """The sums over rows that keep some entries each, without the power of 2 pi in their likelihood."""
-    zeros = np.zeros_like
+def sparse_statistics(kept: Kept, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
+    """The sums over rows that keep some entries each."""
+    zeros, log_likelihood = np.zeros_like, np.zeros(1)
     sums = FullStatistics(0.0, zeros(mixture.weights), zeros(mixture.means), zeros(mixture.covariances))
-    log_likelihood = _core.full_statistics(
-        block.values,
-        block.indices,
-        sample_weight,
-        mixture.log_weights,
-        mixture.means,
-        mixture.covariances,
-        n_shards(block, len(mixture.means)),
-        sums.size,
-        sums.gradient,
-        sums.curvature,
-    )
+    height = rows_of_shard(kept, len(mixture.means))
+    for block, weight in weighted_blocks(kept, sample_weight, height):
+        _core.full_statistics(
+            block.values,
+            block.indices,
+            weight,
+            mixture.log_weights,
+            mixture.means,
+            mixture.covariances,
+            height,
+            log_likelihood,
+            sums.size,
+            sums.gradient,
+            sums.curvature,
+        )
     lower = np.tril(sums.curvature)
     curvature = lower + np.tril(lower, -1).transpose(0, 2, 1)
-    return replace(sums, log_likelihood=log_likelihood, curvature=curvature)
+    total = without_powers_of_2_pi(log_likelihood, sums.size, kept)
+    return replace(sums, log_likelihood=total, curvature=curvature)
 
 
-def n_shards(block: Block, n_rotated: int) -> int:
-    """Into how many shards rows are cut: by the problem alone, so that no thread count changes a bit."""
-    n, q = block.values.shape
-    by_work: int = n * q**2 // (2 * n_rotated**2)
-    return min(max(1, by_work), MOST_SHARDS)
+def rows_of_shard(kept: Kept, n_rotated: int) -> int:
+    """Of how many rows a shard is: by the problem alone, so that no thread count and no block changes a bit."""
+    worth_its_sums = -(-2 * n_rotated**2 // kept.sketch_size**2)
+    return max(worth_its_sums, -(-kept.n_rows // MOST_SHARDS))
 
 
-def sum_pairs(block: Block, means: Array, r: Array) -> tuple[Array, Array]:
-    """Sums, over the rows that kept both of two entries, of r times their deviations, and of r, (P, P)."""
-    products, count = np.zeros((2, len(means), len(means)))
-    for k in range(r.shape[1]):
-        some = r[:, k] > 0
-        values, indices, weight = block.values[some], block.indices[some], np.sqrt(r[some, k, None])
-        products += gram(weight * (values - means[indices, k]), indices, len(means))
-        count += gram(np.broadcast_to(weight, values.shape), indices, len(means))
+def sum_pairs(
+    kept: Kept, seeded: Parameters, sample_weight: Array | None, sharing: list[list[int]]
+) -> tuple[Array, Array]:
+    """For each covariance, sums over the rows that kept both of two entries, (n_covariances, P, P).
+
+    Of r times their deviations from the means of the components that share it, and of r.
+    """
+    n_rotated = len(seeded.means)
+    products, count = np.zeros((2, len(sharing), n_rotated, n_rotated))
+    for block, weight in weighted_blocks(kept, sample_weight, ROWS_OF_PAIRS, exactly=True):
+        r = softmax(log_density(block, seeded), axis=1)
+        r[r < LEAST_SHARE_AT_START] = 0
+        if weight is not None:
+            r *= weight[:, None]
+        for c, shared in enumerate(sharing):
+            for k in shared:
+                some = r[:, k] > 0
+                part, scale = block.take(some), np.sqrt(r[some, k, None])
+                deviations = part.values - seeded.means[part.indices, k]
+                products[c] += gram(scale * deviations, part.indices, n_rotated)
+                count[c] += gram(np.broadcast_to(scale, deviations.shape), part.indices, n_rotated)
     return products, count
 
 

@@ -28,13 +28,16 @@ from sketchmix.families.spherical import Spherical
 from sketchmix.moments import (
     LOG_2_PI,
     Block,
+    Kept,
     Parameters,
     dense_block,
     finite_log,
     in_double,
+    is_whole,
     log_density,
-    n_shards,
-    slices,
+    rows_of_shard,
+    weighted_blocks,
+    without_powers_of_2_pi,
 )
 
 if TYPE_CHECKING:
@@ -163,14 +166,14 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
     # -- densities and statistics -------------------------------------------------------------------------
 
     def log_density(self, block: Block, mixture: LowRankMixture) -> Array:
-        if block.is_whole(mixture.means):
-            return WholeRows(mixture).log_density(block.values) - powers_of_2_pi(block)
+        if is_whole(block, mixture.means):
+            return WholeRows(mixture).log_density(block) - powers_of_2_pi(block)
         return self._expect(block, mixture, None)
 
     def posterior(self, block: Block, mixture: LowRankMixture) -> tuple[Array, Array]:
         """`log_density`, and the expected coordinates of each row in each component, (n, K, r)."""
-        if block.is_whole(mixture.means):
-            density, latent = WholeRows(mixture).posterior(block.values)
+        if is_whole(block, mixture.means):
+            density, latent = WholeRows(mixture).posterior(block)
             return density - powers_of_2_pi(block), latent
         latent = np.empty((len(block.values), len(mixture.weights), self.rank))
         return self._expect(block, mixture, latent), latent
@@ -191,13 +194,10 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
         density -= powers_of_2_pi(block)
         return density
 
-    def statistics(self, block: Block, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
-        if block.is_whole(mixture.means):
-            weight = np.ones(len(block.values)) if sample_weight is None else sample_weight
-            sums = WholeRows(mixture).statistics(block.values, weight)
-        else:
-            sums = sparse_statistics(block, mixture, sample_weight)
-        return replace(sums, log_likelihood=sums.log_likelihood - powers_of_2_pi(block) * sums.size.sum())
+    def statistics(self, kept: Kept, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
+        if is_whole(kept, mixture.means):
+            return WholeRows(mixture).statistics(kept, sample_weight)
+        return sparse_statistics(kept, mixture, sample_weight)
 
     # -- maximise -----------------------------------------------------------------------------------------
 
@@ -251,35 +251,37 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
 
 def powers_of_2_pi(block: Block) -> float:
     """What the core and `WholeRows` leave out of a row's log density."""
-    return 0.5 * int(block.values.shape[1]) * LOG_2_PI
+    return 0.5 * block.sketch_size * LOG_2_PI
 
 
-def sparse_statistics(block: Block, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
-    """The sums over rows that keep some entries each, without the power of 2 pi in their likelihood."""
-    n, q = block.values.shape
-    sums = LowRankStatistics.of_nothing(mixture)
-    log_likelihood = _core.low_rank_statistics(
-        block.values,
-        block.indices,
-        sample_weight,
-        finite_log(mixture.weights),
-        mixture.means,
-        mixture.factors,
-        mixture.noise,
-        needs_double(block, mixture),
-        n_shards(n, q, len(mixture.means)),
-        sums.size,
-        sums.second,
-        sums.cross,
-        sums.energy,
-    )
-    return replace(sums, log_likelihood=log_likelihood)
+def sparse_statistics(kept: Kept, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
+    """The sums over rows that keep some entries each."""
+    sums, log_likelihood = LowRankStatistics.of_nothing(mixture), np.zeros(1)
+    height, double_precision = rows_of_shard(kept.sketch_size, len(mixture.means)), needs_double(kept, mixture)
+    for block, weight in weighted_blocks(kept, sample_weight, height):
+        _core.low_rank_statistics(
+            block.values,
+            block.indices,
+            weight,
+            finite_log(mixture.weights),
+            mixture.means,
+            mixture.factors,
+            mixture.noise,
+            double_precision,
+            height,
+            log_likelihood,
+            sums.size,
+            sums.second,
+            sums.cross,
+            sums.energy,
+        )
+    return replace(sums, log_likelihood=without_powers_of_2_pi(log_likelihood, sums.size, kept))
 
 
-def needs_double(block: Block, mixture: LowRankMixture) -> bool:
+def needs_double(kept: Kept, mixture: LowRankMixture) -> bool:
     """Whether float32 has no room: for values, or for what factors leave of a distance."""
-    energy = block.values.shape[1] * (mixture.factors**2).sum(axis=2).mean(axis=1)
-    return in_double(block, mixture.means, mixture.noise) or bool((energy > LARGEST_RATIO * mixture.noise).any())
+    energy = kept.sketch_size * (mixture.factors**2).sum(axis=2).mean(axis=1)
+    return in_double(kept, mixture.means, mixture.noise) or bool((energy > LARGEST_RATIO * mixture.noise).any())
 
 
 class WholeRows:
@@ -299,20 +301,20 @@ class WholeRows:
         of_covariances = np.linalg.slogdet(m)[1] + (p - r) * np.log(mixture.noise)
         self._constant = finite_log(mixture.weights) - 0.5 * of_covariances
 
-    def log_density(self, rows: Array) -> Array:
+    def log_density(self, block: Block) -> Array:
         """Log weight plus log density without its power of 2 pi, (n, K)."""
-        return np.concatenate([self._expect(rows[some])[1] for some in slices(len(rows), WHOLE_ROWS)])
+        return np.concatenate([self._expect(part.values)[1] for part in block.blocks(WHOLE_ROWS, exactly=True)])
 
-    def posterior(self, rows: Array) -> tuple[Array, Array]:
+    def posterior(self, block: Block) -> tuple[Array, Array]:
         """`log_density`, and E[z], (n, K, r)."""
-        parts = [self._expect(rows[some])[1:] for some in slices(len(rows), WHOLE_ROWS)]
+        parts = [self._expect(part.values)[1:] for part in block.blocks(WHOLE_ROWS, exactly=True)]
         density, latent = zip(*parts, strict=True)
         return np.concatenate(density), np.concatenate(latent)
 
-    def statistics(self, rows: Array, weight: Array) -> LowRankStatistics:
+    def statistics(self, kept: Kept, sample_weight: Array | None) -> LowRankStatistics:
         """The sums over rows."""
-        cuts = slices(len(rows), WHOLE_ROWS)
-        return reduce(add, (self._add_up(rows[some], weight[some]) for some in cuts))
+        parts = weighted_blocks(kept, sample_weight, WHOLE_ROWS, exactly=True)
+        return reduce(add, (self._add_up(block, weight) for block, weight in parts))
 
     def _expect(self, rows: Array) -> tuple[Array, Array, Array]:
         """Squared distances to the means, and what `posterior` says."""
@@ -324,7 +326,9 @@ class WholeRows:
         distance = np.maximum(squares - (b * z).sum(axis=2), 0) / mixture.noise
         return squares, self._constant - 0.5 * distance, z
 
-    def _add_up(self, rows: Array, weight: Array) -> LowRankStatistics:
+    def _add_up(self, block: Block, sample_weight: Array | None) -> LowRankStatistics:
+        rows = block.values
+        weight = np.ones(len(rows)) if sample_weight is None else sample_weight
         squares, density, z = self._expect(rows)
         r = softmax(density, axis=1) * weight[:, None]
         n, k = r.shape
@@ -338,7 +342,7 @@ class WholeRows:
         lower = moment[:, *np.tril_indices(moment.shape[1])]
         # The sums of E[z~ z~^T] are the same for every coordinate.
         second = np.repeat(lower[:, None], len(self._origin), axis=1)
-        log_likelihood = float(weight @ logsumexp(density, axis=1))
+        log_likelihood = float(weight @ (logsumexp(density, axis=1) - powers_of_2_pi(block)))
         return LowRankStatistics(
             log_likelihood, r.sum(axis=0), second, cross.transpose(1, 0, 2).copy(), (r * squares).sum(axis=0)
         )

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import assert_all_finite
 from threadpoolctl import threadpool_limits
 
@@ -31,7 +32,13 @@ def one_blas_thread(method: Method) -> Method:
     return limited
 
 
-class SketchEstimator(BaseEstimator):  # type: ignore[misc]
+def fitting(method: Method) -> Method:
+    """What is around a `fit`: BLAS is kept to one thread, and callbacks hear of the end even if it is an error."""
+    managed: Method = with_callbacks(one_blas_thread(method))
+    return managed
+
+
+class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     """An estimator that fits a Sketch: one that it is given, or the one that it makes of the rows."""
 
     sketcher_: Sketcher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sketchmix.families import Family, Limits, Mixture, Statistics
 from sketchmix.moments import Parameters, add_up, sums_by_coordinate
+from sketchmix.progress import UNSEEN, Watch
 from sketchmix.sketch import Sketch
 
 Array = NDArray[Any]
@@ -45,7 +46,13 @@ class Fit:
     lower_bounds: list[float]
     converged: bool
     n_iter: int  # passes over the rows: those that led nowhere, too
-    ran_wild: bool = False  # whether it was stopped, and went back, as the likelihood fell steeply
+    ran_wild: bool = False  # whether it was ended, and went back, as the likelihood fell steeply
+    stopped: bool = False  # whether a watcher asked for its end
+
+    @property
+    def summary(self) -> str:
+        """What to say of the last iteration."""
+        return f"log-likelihood of a row {self.lower_bounds[-1]:.6f}"
 
 
 @dataclass(frozen=True)
@@ -153,40 +160,61 @@ def pooled_variances(sketch: Sketch, sample_weight: Array | None) -> Array:
     return filled
 
 
-def fit(
-    problem: Problem,
-    start: Mixture,
-    *,
-    tol: float,
-    max_iter: int,
-    report: Callable[[int, float], None] | None = None,
-) -> Fit:
+def fit(problem: Problem, start: Mixture, *, tol: float, max_iter: int, watch: Watch = UNSEEN) -> Fit:
     """EM from `start`, until an iteration raises the log-likelihood of a row by less than `tol`.
 
     An accelerated family takes a step of SQUAREM (Varadhan and Roland, 2008) after every two of EM, and goes back
     to where EM led if that lowered the likelihood.
     """
-    parameters, lower_bounds, converged = start, list[float](), False
-    path, before = Path(problem.family), start
-    for n_iter in range(1, max_iter + 1):
-        statistics = problem.statistics(parameters)
-        log_posterior = statistics.log_likelihood + problem.family.log_prior(parameters)
-        bound = float(log_posterior / statistics.size.sum())
-        if report:
-            report(n_iter, bound)
-        jumped = path.jumped
-        if jumped and not bound >= lower_bounds[-1]:
-            parameters = path.back()
-            continue
-        if lower_bounds and problem.family.accelerated and not bound > lower_bounds[-1] - STEEPEST_FALL:
-            return Fit(before, lower_bounds, False, n_iter, ran_wild=True)
-        lower_bounds.append(bound)
-        before, parameters = parameters, path.onward(parameters, problem.maximise(statistics, parameters))
-        # A jump may have gained little where a step of EM would have gained more.
-        converged = not jumped and has_converged(lower_bounds, tol)
-        if converged:
+    climb = Climb(problem, start, tol)
+    for _ in range(max_iter):
+        watch.begin()
+        climb.iterate()
+        stopped = watch.end(climb.fit)
+        if stopped or climb.is_over:
             break
-    return Fit(path.reached(parameters), lower_bounds, converged, n_iter)
+    return replace(climb.fit, stopped=stopped)
+
+
+class Climb:
+    """EM from a start, an iteration at a time."""
+
+    def __init__(self, problem: Problem, start: Mixture, tol: float) -> None:
+        self._problem, self._tol = problem, tol
+        self._path = Path(problem.family)
+        self._before = self._parameters = start
+        self._lower_bounds: list[float] = []
+        self._n_iter, self._converged, self._ran_wild = 0, False, False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another iteration would lead nowhere."""
+        return self._converged or self._ran_wild
+
+    @property
+    def fit(self) -> Fit:
+        """What the iterations so far led to."""
+        reached = self._before if self._ran_wild else self._path.reached(self._parameters)
+        return Fit(reached, list(self._lower_bounds), self._converged, self._n_iter, self._ran_wild)
+
+    def iterate(self) -> None:
+        """One pass over the rows, and on to better parameters; or back, where the last were worse."""
+        self._n_iter += 1
+        problem, bounds, jumped = self._problem, self._lower_bounds, self._path.jumped
+        statistics = problem.statistics(self._parameters)
+        log_posterior = statistics.log_likelihood + problem.family.log_prior(self._parameters)
+        bound = float(log_posterior / statistics.size.sum())
+        if jumped and not bound >= bounds[-1]:
+            self._parameters = self._path.back()
+            return
+        if bounds and problem.family.accelerated and not bound > bounds[-1] - STEEPEST_FALL:
+            self._ran_wild = True
+            return
+        bounds.append(bound)
+        after = problem.maximise(statistics, self._parameters)
+        self._before, self._parameters = self._parameters, self._path.onward(self._parameters, after)
+        # A jump may have gained little where a step of EM would have gained more.
+        self._converged = not jumped and has_converged(bounds, self._tol)
 
 
 class Path:
@@ -268,7 +296,7 @@ def trial_rows(sketch: Sketch, n_components: int) -> int:
 
 def troubles(result: Fit, problem: Problem) -> Iterator[str]:
     """What a user should know of a fit: each with the component it is about, and what to do."""
-    if not result.converged:
+    if not (result.converged or result.stopped):
         yield not_converged(result)
     parameters, n = result.parameters, problem.sketch.n_samples
     for k in np.flatnonzero(parameters.weights * n < EMPTY):
@@ -291,11 +319,6 @@ def not_converged(result: Fit) -> str:
     if len(result.lower_bounds) > 1:
         raised = f"; the last one raised the log-likelihood of a row by {gain(result.lower_bounds):.3g}"
     return f"EM did not converge in {result.n_iter} iterations{raised}. Increase max_iter or tol."
-
-
-def printer(verbose: int) -> Callable[[int, float], None] | None:
-    """What tells of every iteration, if it is to be told of."""
-    return (lambda n, bound: print(f"iteration {n}: log-likelihood of a row {bound:.6f}")) if verbose else None
 
 
 def gain(lower_bounds: list[float]) -> float:

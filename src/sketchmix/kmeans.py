@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,10 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sketchmix import em, validation
-from sketchmix.base import SketchEstimator, one_blas_thread
+from sketchmix.base import SketchEstimator, fitting, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.progress import UNSEEN, Audience, Watch, announced
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch
 from sketchmix.sources import Rows
@@ -37,18 +38,19 @@ class Lloyd:
     sample_weight: Array | None
     candidates: Candidates
 
-    def run(self, centers: Array, *, tol: float, max_iter: int, verbose: int = 0) -> Solution:
+    def run(self, centers: Array, *, tol: float, max_iter: int, watch: Watch = UNSEEN) -> Solution:
         """Assign and average, until the centers (P x K) move by no more than `tol` in total square."""
         for iteration in range(1, max_iter + 1):
+            watch.begin()
             moments = assign(self.sketch, centers, self.sample_weight)
             inertia = moments.second.sum() * self.sketch.scale
-            if verbose:
-                print(f"iteration {iteration}: inertia {inertia:.6g}")
             moved = self._relocate(centers + mean_of(moments.first, moments.count, 0.0), moments.size)
             shift, centers = ((moved - centers) ** 2).sum(), moved
-            if shift <= tol:
+            solution = Solution(centers, inertia, iteration, bool(shift <= tol))
+            stopped = watch.end(solution)
+            if stopped or solution.converged:
                 break
-        return Solution(centers, inertia, iteration, bool(shift <= tol))
+        return replace(solution, stopped=stopped)
 
     def _relocate(self, centers: Array, size: Array) -> Array:
         """Move the centers without rows to the dense points that are farthest from all centers."""
@@ -72,6 +74,12 @@ class Solution:
     inertia: float
     n_iter: int
     converged: bool
+    stopped: bool = False  # whether a watcher asked for its end
+
+    @property
+    def summary(self) -> str:
+        """What to say of the last iteration."""
+        return f"inertia {self.inertia:.6g}"
 
 
 def assign(sketch: Sketch, centers: Array, sample_weight: Array | None) -> Moments:
@@ -181,8 +189,8 @@ class KMeans(
         self.random_state = random_state
         self.verbose = verbose
 
-    @one_blas_thread
-    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: ARG002
+    @fitting
+    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the clusters.
 
         Parameters
@@ -200,21 +208,20 @@ class KMeans(
             This estimator.
         """
         self._check_parameters()
+        context = announced(self)
         sketch = self._sketch_of(X)
         validation.check_enough_rows("n_clusters", self.n_clusters, sketch.n_samples)
         weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
         lloyd = Lloyd(sketch, weight, Candidates.of(sketch, weight, self.n_clusters))
         rows_of_coordinate = em.rows_of_coordinate(sketch, weight, self.n_clusters)
         start = best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))
-        solution = lloyd.run(
-            start, tol=self._squared_tolerance(lloyd), max_iter=self.max_iter, verbose=self.verbose
-        )
-        self.sketcher_ = sketch.sketcher
-        self._set_centers(solution.centers)
-        self.n_iter_ = solution.n_iter
+        audience = Audience(self, context, lloyd, y)
+        solution = lloyd.run(start, tol=self._squared_tolerance(lloyd), max_iter=self.max_iter, watch=audience)
+        self._set_result(solution, lloyd)
         self.labels_, nearest = self._nearest(sketch)
         self.inertia_ = float(nearest.sum() if sample_weight is None else np.asarray(sample_weight) @ nearest)
         self._warn(solution)
+        audience.leave()
         return self
 
     def fit_predict(
@@ -367,6 +374,11 @@ class KMeans(
                 centers = candidates.at_random(self.n_clusters, rng)
             yield np.ascontiguousarray(centers.T)
 
+    def _set_result(self, solution: Solution, lloyd: Lloyd) -> None:
+        self.sketcher_ = lloyd.sketch.sketcher
+        self._set_centers(solution.centers)
+        self.n_iter_ = solution.n_iter
+
     def _set_centers(self, centers: Array) -> None:
         self._centers = centers
         self.cluster_centers_ = self.sketcher_.rotation_.inverse(centers.T)
@@ -386,11 +398,11 @@ class KMeans(
         return np.concatenate(labels), np.concatenate(nearest)
 
     def _warn(self, solution: Solution) -> None:
-        if not solution.converged:
+        if not (solution.converged or solution.stopped):
             warnings.warn(
                 f"k-means did not converge in {solution.n_iter} iterations. Increase max_iter or tol.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
         found = len(np.unique(self.labels_))
         if found < self.n_clusters:
@@ -398,7 +410,7 @@ class KMeans(
                 f"only {found} of the {self.n_clusters} clusters have rows; lower n_clusters, "
                 "or look for duplicate rows.",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=5,
             )
 
 

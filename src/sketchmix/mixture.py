@@ -17,10 +17,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
 
 from sketchmix import em, validation
-from sketchmix.base import SketchEstimator, one_blas_thread
+from sketchmix.base import SketchEstimator, fitting, one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.progress import Audience, announced
 from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch, Sketcher
@@ -178,8 +179,8 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.warm_start = warm_start
         self.verbose = verbose
 
-    @one_blas_thread
-    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: ARG002
+    @fitting
+    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the mixture.
 
         Parameters
@@ -197,14 +198,19 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
             This estimator.
         """
         self._check_parameters()
+        context = announced(self)
         sketch = self._sketch_of(X, self._warm_sketcher())
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
         weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
         problem = em.Problem.of(self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar)
         problem, start = self._warm_parameters(problem) or self._first_parameters(problem)
-        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
+        audience = Audience(self, context, problem, y)
+        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, watch=audience)
         self._set_result(result, problem)
+        for trouble in em.troubles(result, problem):
+            warnings.warn(trouble, ConvergenceWarning, stacklevel=4)
         self.labels_ = self.predict(sketch)
+        audience.leave()
         return self
 
     def fit_predict(
@@ -524,8 +530,6 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.n_iter_ = result.n_iter
         self.lower_bounds_ = result.lower_bounds
         self.lower_bound_ = result.lower_bounds[-1]
-        for trouble in em.troubles(result, problem):
-            warnings.warn(trouble, ConvergenceWarning, stacklevel=3)
 
     def _set_parameters(self, parameters: Any) -> None:
         rotation = self.sketcher_.rotation_

@@ -11,11 +11,12 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from sketchmix import em, validation
-from sketchmix.base import SketchEstimator, one_blas_thread
+from sketchmix.base import SketchEstimator, fitting
 from sketchmix.families import LowRank
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Block, sums_by_coordinate
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.progress import Audience, announced
 from sketchmix.sketch import Sketch
 from sketchmix.sources import Rows
 
@@ -123,8 +124,8 @@ class PCA(
         self.random_state = random_state
         self.verbose = verbose
 
-    @one_blas_thread
-    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # noqa: ARG002
+    @fitting
+    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
         """Find the components.
 
         Parameters
@@ -142,14 +143,19 @@ class PCA(
             This estimator.
         """
         self._check_parameters()
+        context = announced(self)
         sketch = self._sketch_of(X)
         validation.check_n_directions(self.n_components, sketch.n_features)
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
         weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
         problem = em.Problem.of(LowRank(self.n_components), sketch, weight, 1, 0.0)
         start = problem.begin(problem.seeding.start(mean_of_rows(sketch, weight)))
-        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
+        audience = Audience(self, context, problem, y)
+        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, watch=audience)
         self._set_result(result, problem)
+        if not (result.converged or result.stopped):
+            warnings.warn(em.not_converged(result), ConvergenceWarning, stacklevel=4)
+        audience.leave()
         return self
 
     def transform(self, X: ArrayLike | Sketch) -> Array:
@@ -268,8 +274,6 @@ class PCA(
         self.mean_ = rotation.inverse(self._mixture.means.T)[0]
         self.noise_variance_ = noise
         self.converged_, self.n_iter_, self.lower_bounds_ = result.converged, result.n_iter, result.lower_bounds
-        if not result.converged:
-            warnings.warn(em.not_converged(result), ConvergenceWarning, stacklevel=3)
 
     def _rotated_components(self) -> Array:
         """Components in the rotated frame, (n_rotated, n_components)."""

@@ -266,10 +266,49 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         Sketch
             The kept entries and where they lie.
         """
-        shape = (rows.n_samples, self.sketch_size_)
-        dtype = validation.check_dtype(self.dtype)
-        values = np.empty(shape, dtype)
-        indices = np.empty(shape, np.uint16 if self.n_rotated_ <= 2**16 else np.uint32)
+        values, indices = self.empty(rows.n_samples)
+        largest, held = self.sketch_into(rows, first_row, values, indices)
+        return Sketch._trusted(Pieces.of(Block(values, indices, largest)), copy(self), held)
+
+    def empty(self, n_rows: int) -> tuple[Array, Array]:
+        """Arrays for the kept entries of so many rows, and for where they lie.
+
+        Parameters
+        ----------
+        n_rows : int
+            How many rows.
+
+        Returns
+        -------
+        values, indices : ndarray of shape (n_rows, sketch_size_)
+            To be filled.
+        """
+        shape = n_rows, self.sketch_size_
+        index_dtype = np.uint16 if self.n_rotated_ <= 2**16 else np.uint32
+        return np.empty(shape, validation.check_dtype(self.dtype)), np.empty(shape, index_dtype)
+
+    def sketch_into(
+        self, rows: Rows, first_row: int, values: Array, indices: Array
+    ) -> tuple[float, Reservoir]:
+        """Sketch rows that were validated already into arrays.
+
+        Parameters
+        ----------
+        rows : Rows
+            Rows.
+        first_row : int
+            The number of the first of them.
+        values, indices : ndarray of shape (n_samples, sketch_size_)
+            What `empty` makes, or a part of it.
+
+        Returns
+        -------
+        largest : float
+            The largest magnitude that was kept.
+        held : Reservoir
+            The dense rows that a reservoir of all rows up to these may hold: fewer, the later they come.
+        """
+        dtype = values.dtype
         float_dtype = np.result_type(rows.float_dtype, np.float64 if dtype == np.float64 else np.float32)
         free = np.setdiff1d(np.arange(self.n_rotated_, dtype=np.uint32), self.shared_indices_)
         tables = self.rotation_.tables(self.sketch_size_)
@@ -292,11 +331,9 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
             )
             validation.check_finite(largest_of_block, block, dtype)
             largest = max(largest, largest_of_block)
-        held = self._reservoir(rows, first_row, float_dtype)
-        return Sketch._trusted(Pieces.of(Block(values, indices, largest)), copy(self), held)
+        return largest, self._reservoir(rows, first_row, float_dtype)
 
     def _reservoir(self, rows: Rows, first_row: int, dtype: np.dtype[Any]) -> Reservoir:
-        """The rows that a reservoir of all rows up to these may hold: fewer, the later they come."""
         threshold = reservoir.largest_key(self.n_rotated_, dtype, first_row + rows.n_samples)
         positions = reservoir.rows_with_keys_up_to(threshold, self.seed_, first_row, rows.n_samples)
         dense = self.rotation_.forward(rows.take(positions, dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,13 @@ class Rows:
             part = part.toarray()  # type: ignore[attr-defined]
         part = np.asarray(part, dtype=dtype)
         return part if has_contiguous_rows(part) else np.ascontiguousarray(part)
+
+    def part(self, which: slice) -> Rows:
+        """Some of the rows, without looking at them again."""
+        some = copy(self)
+        some._rows = self._rows.iloc[which] if hasattr(self._rows, "iloc") else self._rows[which]
+        some.n_samples = some._rows.shape[0]
+        return some
 
     def _part_of_frame(self, which: slice | Array, dtype: Any, least: int = 0) -> Any:
         part = self._rows.iloc[which] if hasattr(self._rows, "iloc") else self._rows[which]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from sketchmix import validation
 from sketchmix.moments import Block, dense_block
 from sketchmix.sketch import Sketch, Sketcher
-from sketchmix.sources import Rows
+from sketchmix.sources import Rows, Source, prefetched
 
 Array = NDArray[Any]
 
@@ -64,23 +65,37 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def _blocks(self, Z: ArrayLike | Sketch) -> Iterator[Block]:
+    def _blocks(self, Z: ArrayLike | Source | Sketch) -> Iterator[Block]:
         """Rows to predict, a block at a time: the kept entries of a sketch, or all entries of raw rows."""
         if isinstance(Z, Sketch):
             validation.check_same_frame(Z, self.sketcher_)
             validation.check_readable(Z, least=1)
             yield from Z.kept.blocks(ROWS_AT_A_TIME, exactly=True)
             return
-        for rotated in self._rotated(Rows(self, Z, reset=False)):
+        for rotated in self._rotated(Z):
             yield dense_block(rotated)
 
-    def _rotated(self, rows: Rows) -> Iterator[Array]:
+    def _rotated(self, X: ArrayLike | Source) -> Iterator[Array]:
         """All entries of raw rows in the rotated frame, a block at a time."""
-        for _, block in rows.blocks(rows.float_dtype):
-            for first in range(0, len(block), ROWS_AT_A_TIME):
-                part = block[first : first + ROWS_AT_A_TIME]
-                assert_all_finite(part, input_name="X")
-                yield self.sketcher_.rotation_.forward(part)
+        for rows in self._raw(X):
+            for _, block in rows.blocks(rows.float_dtype):
+                for first in range(0, len(block), ROWS_AT_A_TIME):
+                    part = block[first : first + ROWS_AT_A_TIME]
+                    assert_all_finite(part, input_name="X")
+                    yield self.sketcher_.rotation_.forward(part)
+
+    def _raw(self, X: ArrayLike | Source) -> Iterator[Rows]:
+        """Raw rows: those of an array at once, those of a source batch by batch."""
+        if not isinstance(X, Source):
+            yield Rows(self, X, reset=False)
+            return
+        n_rows = 0
+        with closing(prefetched(X.batches())) as batches:
+            for batch in batches:
+                rows = Rows(self, batch, reset=False)
+                n_rows += rows.n_samples
+                yield rows
+        validation.check_rows_were_read(n_rows)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -21,7 +21,7 @@ from sketchmix.parameters import HasTransformParameter
 from sketchmix.progress import UNSEEN, Audience, Watch, announced
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch
-from sketchmix.sources import Rows
+from sketchmix.sources import Source
 
 Array = NDArray[Any]
 
@@ -246,12 +246,12 @@ class KMeans(
         return self.fit(X, y, sample_weight).labels_
 
     @one_blas_thread
-    def refine(self, X: ArrayLike) -> Self:
+    def refine(self, X: ArrayLike | Source) -> Self:
         """Assign and average once over all entries of the rows: an optional second pass.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Source
             Raw rows.
 
         Returns
@@ -263,7 +263,7 @@ class KMeans(
         centers = self._centers
         size, total = np.zeros(centers.shape[1]), np.zeros_like(centers)
         labels, inertia = [], 0.0
-        for rotated in self._rotated(Rows(self, X, reset=False)):
+        for rotated in self._rotated(X):
             distances = squared_distances(dense_block(rotated), centers)
             nearest = distances.argmin(axis=1)
             np.add.at(size, nearest, 1)
@@ -277,12 +277,12 @@ class KMeans(
         self.inertia_ = float(inertia - (size * shift**2).sum())
         return self
 
-    def predict(self, X: ArrayLike | Sketch) -> Array:
+    def predict(self, X: ArrayLike | Source | Sketch) -> Array:
         """The nearest center of each row.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, of which all entries are used, or a sketch made by `sketcher_`.
 
         Returns
@@ -292,12 +292,12 @@ class KMeans(
         """
         return self._nearest(X)[0]
 
-    def transform(self, X: ArrayLike | Sketch) -> Array:
+    def transform(self, X: ArrayLike | Source | Sketch) -> Array:
         """Distances of rows to the centers.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, of which all entries are used, or a sketch made by `sketcher_`.
 
         Returns
@@ -310,7 +310,7 @@ class KMeans(
 
     def score(
         self,
-        X: ArrayLike | Sketch,
+        X: ArrayLike | Source | Sketch,
         y: object = None,  # noqa: ARG002
         sample_weight: ArrayLike | None = None,
     ) -> float:
@@ -318,7 +318,7 @@ class KMeans(
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`.
         y : None
             Ignored.
@@ -383,13 +383,13 @@ class KMeans(
         self._centers = centers
         self.cluster_centers_ = self.sketcher_.rotation_.inverse(centers.T)
 
-    def _squared_distances(self, X: ArrayLike | Sketch) -> Iterator[Array]:
+    def _squared_distances(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
         """Squared distances of rows to the centers, a block of rows at a time."""
         validation.check_fitted(self, "cluster_centers_")
         for block in self._blocks(X):
             yield squared_distances(block, self._centers) * (self._centers.shape[0] / block.values.shape[1])
 
-    def _nearest(self, X: ArrayLike | Sketch) -> tuple[Array, Array]:
+    def _nearest(self, X: ArrayLike | Source | Sketch) -> tuple[Array, Array]:
         """The nearest center of each row, and the squared distance to it."""
         labels, nearest = [], []
         for distances in self._squared_distances(X):

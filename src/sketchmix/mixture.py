@@ -25,7 +25,7 @@ from sketchmix.progress import Audience, announced
 from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch, Sketcher
-from sketchmix.sources import Rows
+from sketchmix.sources import Source
 
 Array = NDArray[Any]
 
@@ -235,12 +235,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         return self.fit(X, y, sample_weight).labels_
 
     @one_blas_thread
-    def refine(self, X: ArrayLike) -> Self:
+    def refine(self, X: ArrayLike | Source) -> Self:
         """One step of EM over all entries of the rows: an optional second pass.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Source
             Raw rows.
 
         Returns
@@ -252,7 +252,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         labels: list[Array] = []
 
         def statistics_of_blocks() -> Iterator[Statistics]:
-            for rotated in self._rotated(Rows(self, X, reset=False)):
+            for rotated in self._rotated(X):
                 block = dense_block(rotated)
                 labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
                 yield self._family.statistics(block, self._parameters, None)
@@ -263,12 +263,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.labels_ = np.concatenate(labels)
         return self
 
-    def predict(self, X: ArrayLike | Sketch) -> Array:
+    def predict(self, X: ArrayLike | Source | Sketch) -> Array:
         """The most likely component of each row.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, of which all entries are used, or a sketch made by `sketcher_`.
 
         Returns
@@ -278,12 +278,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         return np.concatenate([joint.argmax(axis=1) for joint in self._joint_log_densities(X)])
 
-    def predict_proba(self, X: ArrayLike | Sketch) -> Array:
+    def predict_proba(self, X: ArrayLike | Source | Sketch) -> Array:
         """The probability of each component given each row.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, of which all entries are used, or a sketch made by `sketcher_`.
 
         Returns
@@ -293,12 +293,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         return np.concatenate([responsibilities(joint) for joint in self._joint_log_densities(X)])
 
-    def score_samples(self, X: ArrayLike | Sketch) -> Array:
+    def score_samples(self, X: ArrayLike | Source | Sketch) -> Array:
         """The log-likelihood of each row.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`: then the likelihood is that of the kept entries.
 
         Returns
@@ -308,12 +308,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         return np.concatenate([logsumexp(joint, axis=1) for joint in self._joint_log_densities(X)])
 
-    def score(self, X: ArrayLike | Sketch, y: object = None) -> float:  # noqa: ARG002
+    def score(self, X: ArrayLike | Source | Sketch, y: object = None) -> float:  # noqa: ARG002
         """The mean log-likelihood of the rows.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`.
         y : None
             Ignored.
@@ -325,12 +325,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         return float(self.score_samples(X).mean())
 
-    def bic(self, X: ArrayLike | Sketch) -> float:
+    def bic(self, X: ArrayLike | Source | Sketch) -> float:
         """The Bayesian information criterion on the rows; lower is better.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`.
 
         Returns
@@ -341,12 +341,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         scores = self.score_samples(X)
         return float(-2 * scores.sum() + self._n_parameters() * np.log(len(scores)))
 
-    def aic(self, X: ArrayLike | Sketch) -> float:
+    def aic(self, X: ArrayLike | Source | Sketch) -> float:
         """The Akaike information criterion on the rows; lower is better.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`.
 
         Returns
@@ -356,7 +356,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         """
         return float(-2 * self.score_samples(X).sum() + 2 * self._n_parameters())
 
-    def icl(self, X: ArrayLike | Sketch) -> float:
+    def icl(self, X: ArrayLike | Source | Sketch) -> float:
         """The integrated completed likelihood criterion on the rows; lower is better.
 
         BIC plus twice the entropy of the responsibilities (Biernacki, Celeux and Govaert, 2000): it counts the
@@ -365,7 +365,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`.
 
         Returns
@@ -398,12 +398,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         rotated = self._parameters.means.T[y] + self._family.deviations(self._parameters, y, rng)
         return self.sketcher_.rotation_.inverse(rotated), y
 
-    def latent(self, X: ArrayLike | Sketch) -> Array:
+    def latent(self, X: ArrayLike | Source | Sketch) -> Array:
         """The expected coordinates of rows along the factors of their most likely component.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`.
 
         Returns
@@ -416,12 +416,12 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
             parts.append(latent[np.arange(len(latent)), joint.argmax(axis=1)])
         return np.concatenate(parts)
 
-    def reconstruct(self, X: ArrayLike | Sketch) -> Array:
+    def reconstruct(self, X: ArrayLike | Source | Sketch) -> Array:
         """Rows without their noise, in all features: what the model expects, given the entries that it sees.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`.
 
         Returns
@@ -545,13 +545,13 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         for name, value in attributes.items():
             setattr(self, name, value)
 
-    def _joint_log_densities(self, X: ArrayLike | Sketch) -> Iterator[Array]:
+    def _joint_log_densities(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
         """Log weight plus log density of rows under each component, a block of rows at a time."""
         validation.check_fitted(self, "weights_")
         for block in self._blocks(X):
             yield self._family.log_density(block, self._parameters)
 
-    def _posteriors(self, X: ArrayLike | Sketch) -> Iterator[tuple[Array, Array]]:
+    def _posteriors(self, X: ArrayLike | Source | Sketch) -> Iterator[tuple[Array, Array]]:
         """Joint log densities, and coordinates in each component, a block of rows at a time."""
         validation.check_fitted(self, "weights_")
         family = validation.check_low_rank(self._family)

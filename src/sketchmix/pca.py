@@ -18,7 +18,7 @@ from sketchmix.moments import Block, sums_by_coordinate
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.progress import Audience, announced
 from sketchmix.sketch import Sketch
-from sketchmix.sources import Rows
+from sketchmix.sources import Source
 
 Array = NDArray[Any]
 
@@ -158,12 +158,12 @@ class PCA(
         audience.leave()
         return self
 
-    def transform(self, X: ArrayLike | Sketch) -> Array:
+    def transform(self, X: ArrayLike | Source | Sketch) -> Array:
         """The coordinates of rows along the components.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, which are projected; or a sketch made by `sketcher_`, of whose rows the expected projection
             is given, as the entries that it kept tell.
 
@@ -176,7 +176,7 @@ class PCA(
         directions = self._rotated_components()
         if not isinstance(X, Sketch):
             mean = self._mixture.means[:, 0]
-            rows = self._rotated(Rows(self, X, reset=False))
+            rows = self._rotated(X)
             return np.concatenate([(rotated - mean) @ directions for rotated in rows])
         parts: list[Array] = []
         n_rows = max(1, SCORED_ENTRIES // (X.sketch_size * len(self.components_)))
@@ -202,12 +202,12 @@ class PCA(
         rows: Array = coordinates @ self.components_ + self.mean_
         return rows
 
-    def score_samples(self, X: ArrayLike | Sketch) -> Array:
+    def score_samples(self, X: ArrayLike | Source | Sketch) -> Array:
         """The log-likelihood of each row.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`: then the likelihood is that of the kept entries.
 
         Returns
@@ -218,12 +218,12 @@ class PCA(
         validation.check_fitted(self, "components_")
         return np.concatenate([self._family.log_density(block, self._mixture)[:, 0] for block in self._blocks(X)])
 
-    def score(self, X: ArrayLike | Sketch, y: object = None) -> float:  # noqa: ARG002
+    def score(self, X: ArrayLike | Source | Sketch, y: object = None) -> float:  # noqa: ARG002
         """The mean log-likelihood of the rows.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Raw rows, or a sketch made by `sketcher_`.
         y : None
             Ignored.

@@ -18,17 +18,8 @@ LARGEST_SEED = 2**63 - 1
 
 def sketcher_to_json(sketcher: Sketcher) -> dict[str, Any]:
     """A fitted sketcher as what JSON can hold: its parameters, and what it drew."""
-    random_state = sketcher.random_state
-    # A generator has moved on; what it drew is written instead.
-    seed = None if random_state is None or isinstance(random_state, np.random.RandomState) else int(random_state)
     return {
-        "parameters": {
-            "sketch_size": as_plain_number(sketcher.sketch_size),
-            "transform": vars(sketcher)["transform"],
-            "n_shared": int(sketcher.n_shared),
-            "dtype": validation.check_dtype(sketcher.dtype).name,
-            "random_state": seed,
-        },
+        "parameters": parameters_to_json(sketcher),
         "n_features": sketcher.n_features_in_,
         "n_rotated": sketcher.n_rotated_,
         "sketch_size": sketcher.sketch_size_,
@@ -37,6 +28,19 @@ def sketcher_to_json(sketcher: Sketcher) -> dict[str, Any]:
         "signs": np.packbits(sketcher.signs_ > 0).tobytes().hex(),
         "shared_indices": sketcher.shared_indices_.tolist(),
         "feature_names": list(getattr(sketcher, "feature_names_in_", [])) or None,
+    }
+
+
+def parameters_to_json(sketcher: Sketcher) -> dict[str, Any]:
+    """A sketcher's parameters as what JSON can hold."""
+    seed = sketcher.random_state
+    return {
+        "sketch_size": as_plain_number(sketcher.sketch_size),
+        "transform": vars(sketcher)["transform"],
+        "n_shared": int(sketcher.n_shared),
+        "dtype": validation.check_dtype(sketcher.dtype).name,
+        # A generator has moved on; what it drew is written beside.
+        "random_state": None if seed is None or isinstance(seed, np.random.RandomState) else int(seed),
     }
 
 

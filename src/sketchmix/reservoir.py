@@ -50,10 +50,11 @@ def joined(parts: Sequence[tuple[int, Reservoir | None]]) -> Reservoir | None:
     held: list[Reservoir] = []
     n_rows = 0
     for n_rows_of_part, reservoir in parts:
+        if not n_rows_of_part:
+            continue
         if reservoir is None:
             return None
-        if n_rows_of_part:
-            held.append(reservoir._replace(positions=reservoir.positions + n_rows))
+        held.append(reservoir._replace(positions=reservoir.positions + n_rows))
         n_rows += n_rows_of_part
     if not held:
         return parts[0][1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -19,7 +21,7 @@ from sketchmix.parameters import HasTransformParameter
 from sketchmix.pieces import Pieces
 from sketchmix.reservoir import Reservoir
 from sketchmix.rotation import ROTATIONS, best_transform, copy_tables
-from sketchmix.sources import Rows
+from sketchmix.sources import Rows, source_of
 
 Array = NDArray[Any]
 
@@ -144,6 +146,72 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         """
         rows = Rows(self, X, reset=True)
         return self.fit_rows(rows).transform_rows(rows, 0)
+
+    def sketch(
+        self,
+        source: object,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        rows: tuple[int, int] | None = None,
+        first_row: int = 0,
+        rows_per_shard: int | None = None,
+        progress: Callable[[int], None] | None = None,
+        verbose: int = 0,
+    ) -> Sketch:
+        """Sketch rows that come in batches, in memory or into a folder.
+
+        Rows are numbered as they come: the sketch is the same, bit by bit, however they are cut into batches. If
+        this sketcher is not fitted, the first batch does that.
+
+        Parameters
+        ----------
+        source : Source, path, array-like or iterable of batches
+            Where rows come from; see :func:`sketchmix.sources.source_of`.
+        out : path-like, optional
+            A folder for the sketch, which is then read from there when it is used. Without it, the sketch stays in
+            memory.
+        resume : bool, default=False
+            Whether to go on with what is in the folder, if somebody began it and was stopped. The source must give
+            the same rows again.
+        rows : tuple of (int, int), optional
+            The first row of the source to sketch, and the first one not to. Others are skipped, but counted: parts
+            of a data set that were sketched so, on whatever machines, can be opened together.
+        first_row : int, default=0
+            The number of the source's first row in the whole data set, where the source is a part of it.
+        rows_per_shard : int, optional
+            How many rows a file has; by default, about 32 MB of them.
+        progress : callable, optional
+            Called now and then with the number of rows that are sketched.
+        verbose : int, default=0
+            Print every few seconds how many rows were sketched, if positive.
+
+        Returns
+        -------
+        Sketch
+            The kept entries and where they lie.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import sketchmix as sm
+        >>> batches = (np.random.default_rng(i).normal(size=(100, 256)) for i in range(10))
+        >>> sm.Sketcher(sketch_size=16, random_state=0).sketch(batches)
+        Sketch(1000 rows, 16 of 256 entries kept, transform='hadamard', dtype='float32', 96000 bytes)
+        """
+        from sketchmix import store, stream  # noqa: PLC0415 - rooms that are made of this one
+
+        first, after = validation.check_span(rows)
+        first_row = validation.check_first_row(first_row)
+        if rows_per_shard is not None:
+            rows_per_shard = validation.check_integer("rows_per_shard", rows_per_shard, least=1)
+        n_rows = None if after is None else after - first
+        if validation.check_verbose(verbose) and progress is None:
+            progress = stream.printer(n_rows)
+        job = stream.Job(source_of(source), first, n_rows, first_row + first, progress)
+        if out is None:
+            return stream.sketch_in_memory(self, job, rows_per_shard)
+        return store.sketch_into(Path(out), self, job, rows_per_shard, resume=resume)
 
     def rotate(self, X: ArrayLike) -> Array:
         """Rotate rows without dropping anything.
@@ -287,9 +355,7 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         index_dtype = np.uint16 if self.n_rotated_ <= 2**16 else np.uint32
         return np.empty(shape, validation.check_dtype(self.dtype)), np.empty(shape, index_dtype)
 
-    def sketch_into(
-        self, rows: Rows, first_row: int, values: Array, indices: Array
-    ) -> tuple[float, Reservoir]:
+    def sketch_into(self, rows: Rows, first_row: int, values: Array, indices: Array) -> tuple[float, Reservoir]:
         """Sketch rows that were validated already into arrays.
 
         Parameters
@@ -504,6 +570,55 @@ class Sketch:
         held = np.flatnonzero(np.isin(which, self._reservoir.positions))
         rows = self._reservoir.take(np.searchsorted(self._reservoir.positions, which[held]))
         return rows._replace(positions=held)
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the sketch into a folder, as plain .npy files and a manifest.
+
+        Parameters
+        ----------
+        folder : path-like
+            A new folder, or an empty one.
+        """
+        from sketchmix import store  # noqa: PLC0415 - a room that is made of this one
+
+        store.save(Path(folder), self)
+
+    @classmethod
+    def open(cls, *folders: str | os.PathLike[str], allow_incomplete: bool = False) -> Sketch:
+        """The sketch in a folder, or in several that hold parts of one data set.
+
+        Rows are mapped into memory when they are used, a file at a time, and checked against their checksums when
+        they are used first.
+
+        Parameters
+        ----------
+        *folders : path-like
+            What `save` or `Sketcher.sketch` wrote. Parts may come in any order, but must follow each other.
+        allow_incomplete : bool, default=False
+            Whether to take the rows that are there where sketching was not finished.
+
+        Returns
+        -------
+        Sketch
+            All rows, in the order of their numbers.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> import sketchmix as sm
+        >>> X = np.random.default_rng(0).normal(size=(1000, 256))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = sm.Sketcher(sketch_size=16, random_state=0).sketch(X, out=folder)
+        ...     sketch = sm.Sketch.open(folder)
+        ...     mixture = sm.GaussianMixture(2, random_state=0).fit(sketch)
+        >>> mixture.means_.shape
+        (2, 256)
+        """
+        from sketchmix import store  # noqa: PLC0415 - a room that is made of this one
+
+        parts = [Path(folder) for folder in folders]
+        return concatenate(store.opened_parts(parts, allow_incomplete=allow_incomplete))
 
     def to_csr(self) -> scipy.sparse.csr_array:
         """The kept entries as a sparse matrix.

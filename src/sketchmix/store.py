@@ -7,16 +7,15 @@ names it, and the manifest is replaced at once: whenever a writer is stopped, wh
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import cycle
+from itertools import cycle, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 from zlib import crc32
 
 import numpy as np
@@ -25,147 +24,17 @@ from numpy.typing import NDArray
 
 from sketchmix import reservoir, validation
 from sketchmix.files import sync_folder, write_atomically
+from sketchmix.manifest import Dense, File, Manifest, Record
 from sketchmix.moments import Block
 from sketchmix.pieces import Piece, Pieces
-from sketchmix.portable import member, refuse, sketcher_of_json, sketcher_to_json, whole_number
+from sketchmix.portable import parameters_to_json, refuse
 from sketchmix.reservoir import Reservoir
 from sketchmix.sketch import Sketch, Sketcher
-from sketchmix.stream import Shard
+from sketchmix.stream import Job, Shard, default_rows, shards_of
 
 Array = NDArray[Any]
 
-FORMAT = "sketchmix sketch"
-VERSION = 1
 MANIFEST, LOCK = "manifest.json", ".lock"
-MOST_ROWS = 2**62
-
-
-class File(NamedTuple):
-    """What the manifest says of one."""
-
-    n_bytes: int
-    crc32: int
-
-    @classmethod
-    def of_json(cls, state: object, name: str) -> File:
-        """Of a member of a shard's record."""
-        described = member(state, name, dict)
-        return cls(whole_number(described, "bytes", 0, MOST_ROWS), whole_number(described, "crc32", 0, 2**32 - 1))
-
-    def to_json(self) -> dict[str, int]:
-        """For the manifest."""
-        return {"bytes": self.n_bytes, "crc32": self.crc32}
-
-
-class Dense(NamedTuple):
-    """What the manifest says of the dense rows of a shard."""
-
-    n_rows: int
-    dtype: np.dtype[Any]
-    threshold: int  # of their keys
-
-    @classmethod
-    def of_json(cls, state: object, most: int) -> Dense:
-        """Of a member of a shard's record."""
-        dtype = np.dtype(validation.check_choice("dtype", member(state, "dtype"), ("float32", "float64")))
-        return cls(whole_number(state, "rows", 0, most), dtype, whole_number(state, "threshold", 0, 2**64 - 1))
-
-    def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
-        return {"rows": self.n_rows, "dtype": self.dtype.name, "threshold": self.threshold}
-
-
-@dataclass(frozen=True)
-class Record:
-    """What the manifest says of a shard."""
-
-    n_rows: int
-    largest: float
-    dense: Dense | None  # None where a sketch has no dense rows
-    files: dict[str, File]
-
-    @classmethod
-    def of_json(cls, state: object) -> Record:
-        """Of a shard in a manifest."""
-        n_rows, dense = whole_number(state, "rows", 0, MOST_ROWS), None
-        if member(state, "dense", dict | None) is not None:
-            dense = Dense.of_json(member(state, "dense"), n_rows)
-        largest = float(member(state, "largest", int | float))
-        if not 0 <= largest < np.inf:
-            refuse(f"largest is {largest}")
-        files = member(state, "files", dict)
-        return cls(n_rows, largest, dense, {name: File.of_json(files, name) for name in names_of(dense)})
-
-    def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
-        files = {name: file.to_json() for name, file in self.files.items()}
-        dense = self.dense.to_json() if self.dense else None
-        return {"rows": self.n_rows, "largest": self.largest, "dense": dense, "files": files}
-
-
-def names_of(dense: Dense | None) -> tuple[str, ...]:
-    """The arrays of a shard."""
-    return ("values", "indices", "dense", "held") if dense else ("values", "indices")
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """All that a store says of itself."""
-
-    sketcher: Sketcher
-    index_dtype: np.dtype[Any]
-    dtype: np.dtype[Any]
-    rows_per_shard: int
-    first_row: int | None  # its number in the whole data set; None where that is not known
-    shards: tuple[Record, ...] = ()
-    complete: bool = False
-
-    @property
-    def n_rows(self) -> int:
-        """Rows of all shards."""
-        return sum(record.n_rows for record in self.shards)
-
-    def to_json(self) -> bytes:
-        """The file's contents, a line for each shard."""
-        head = {
-            "format": FORMAT,
-            "version": VERSION,
-            "complete": self.complete,
-            "rows": self.n_rows,
-            "first_row": self.first_row,
-            "rows_per_shard": self.rows_per_shard,
-            "dtype": self.dtype.name,
-            "index_dtype": self.index_dtype.name,
-            "sketcher": sketcher_to_json(self.sketcher),
-        }
-        shards = ",\n".join(json.dumps(record.to_json()) for record in self.shards)
-        return f'{json.dumps(head, indent=1)[:-2]},\n "shards": [\n{shards}\n ]\n}}\n'.encode()
-
-    @classmethod
-    def of_json(cls, text: bytes) -> Manifest:
-        """What `to_json` wrote; a ValueError where it cannot have."""
-        state = json.loads(text)
-        if member(state, "format", str) != FORMAT:
-            refuse(f"format is {state['format']!r}, not {FORMAT!r}")
-        if member(state, "version", int) != VERSION:
-            refuse(f"version is {state['version']}; this sketchmix reads version {VERSION}")
-        first_row = None
-        if member(state, "first_row", int | None) is not None:
-            first_row = whole_number(state, "first_row", 0, validation.LARGEST_ROW)
-        index_dtype = validation.check_choice("index_dtype", member(state, "index_dtype"), ("uint16", "uint32"))
-        manifest = cls(
-            sketcher_of_json(member(state, "sketcher")),
-            np.dtype(index_dtype),
-            validation.check_dtype(member(state, "dtype", str)),
-            whole_number(state, "rows_per_shard", 1, MOST_ROWS),
-            first_row,
-            tuple(Record.of_json(shard) for shard in member(state, "shards", list)),
-            member(state, "complete", bool),
-        )
-        if member(state, "rows", int) != manifest.n_rows:
-            refuse(f"rows is {state['rows']}, but the shards have {manifest.n_rows}")
-        return manifest
-
 
 # -- writing ----------------------------------------------------------------------------------------------
 
@@ -176,6 +45,10 @@ class Writer:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder = folder
         self.manifest = manifest
+
+    def begin(self) -> None:
+        """Declare the sketch begun."""
+        self._put(self.manifest)
 
     def add(self, shard: Shard) -> None:
         """Write a shard; one that is not full is the last."""
@@ -196,6 +69,7 @@ class Writer:
 def write(folder: Path, manifest: Manifest, shards: Iterable[Shard]) -> None:
     """Write shards while the next are made, which may reuse the arrays of the last but one."""
     writer = Writer(folder, manifest)
+    writer.begin()
     with ThreadPoolExecutor(1) as background:
         writing: Future[None] | None = None
         for shard in shards:
@@ -258,16 +132,39 @@ def only_writer(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def begin(folder: Path, manifest: Manifest) -> None:
-    """Make a folder for a new store, or take an empty one."""
+def check_empty(folder: Path) -> None:
+    """A new store is alone in its folder."""
     there = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
     if MANIFEST in there:
         raise FileExistsError(
             f"'{folder}' holds a sketch already; give resume=True to go on with it, or another folder."
         )
     if there:
-        raise FileExistsError(f"'{folder}' is not empty (it holds {there[0]!r}); give a folder for the sketch alone.")
-    write_atomically(folder / MANIFEST, manifest.to_json())
+        raise FileExistsError(
+            f"'{folder}' is not empty (it holds {there[0]!r}); give a folder for the sketch alone."
+        )
+
+
+def check_same_job(
+    folder: Path, manifest: Manifest, sketcher: Sketcher, job: Job, rows_per_shard: int | None
+) -> None:
+    """What goes on with a store must be what began it."""
+    stored = manifest.sketcher
+    now = {**parameters_to_json(sketcher), "first row": job.first_row}
+    then = {**parameters_to_json(stored), "first row": manifest.first_row}
+    if rows_per_shard:
+        now["rows_per_shard"], then["rows_per_shard"] = rows_per_shard, manifest.rows_per_shard
+    for name, value in now.items():
+        if value != then[name]:
+            raise ValueError(
+                f"the sketch in '{folder}' was begun with {name}={then[name]!r}, and cannot go on with {value!r}; "
+                "resume with what it was begun with, or give another folder."
+            )
+    if hasattr(sketcher, "signs_") and not sketcher.is_same_operator(stored):
+        raise ValueError(
+            f"the sketch in '{folder}' was begun by another sketcher, which drew other signs or entries; "
+            "resume with that one, or with a new Sketcher of the same parameters."
+        )
 
 
 def clean(folder: Path) -> None:
@@ -322,7 +219,7 @@ class Stored:
         """The rows, mapped into memory for as long as the block lives."""
         if not self.is_sound:
             self._check()
-        return self._mapped()
+        return self.map_all()
 
     def read_only(self) -> Stored:
         """Itself: it is mapped for reading."""
@@ -356,7 +253,8 @@ class Stored:
     def _path(self, name: str) -> Path:
         return path_of(self.folder, self.number, name)
 
-    def _mapped(self) -> Block:
+    def map_all(self) -> Block:
+        """The rows, whose contents nobody has looked at."""
         shape = self.n_rows, self.manifest.sketcher.sketch_size_
         values = self.array("values", shape, self.manifest.dtype)
         return Block(values, self.array("indices", shape, self.manifest.index_dtype), self.largest)
@@ -365,7 +263,7 @@ class Stored:
         """That the files are what was written, and what a kernel may read."""
         for name in ("values", "indices"):
             self._check_bytes(name)
-        block = self._mapped()
+        block = self.map_all()
         try:
             validation.check_sketch_arrays(block.values, block.indices, self.manifest.sketcher)
         except ValueError as error:
@@ -374,7 +272,7 @@ class Stored:
 
     def _check_bytes(self, name: str) -> None:
         path = self._path(name)
-        if crc32(np.memmap(path, np.uint8, "r")) != self.record.files[name].crc32:
+        if crc32(np.memmap(path, np.uint8, "r").data) != self.record.files[name].crc32:
             damaged(path, "its checksum is not the one that the manifest has")
 
 
@@ -430,18 +328,96 @@ def mapped(path: Path, file: File, shape: tuple[int, ...], dtype: np.dtype[Any])
     return array if array.dtype.isnative else array.astype(dtype)
 
 
-def opened(folder: Path, *, allow_incomplete: bool = False) -> Sketch:
+def opened(folder: Path, manifest: Manifest) -> Sketch:
     """The sketch of a store: read when it is asked for, but for the dense rows."""
-    manifest = read_manifest(folder)
-    if not (manifest.complete or allow_incomplete):
-        raise ValueError(
-            f"sketching into '{folder}' was not finished: {manifest.n_rows} rows are there. Finish it with "
-            "resume=True, or take these with allow_incomplete=True."
-        )
     pieces = [Stored(folder, i, record, manifest) for i, record in enumerate(manifest.shards)]
     for piece in pieces:
-        piece._mapped()
+        piece.map_all()
     held = reservoir.joined([(piece.n_rows, piece.held()) for piece in pieces]) if pieces else None
     size, types = manifest.sketcher.sketch_size_, (manifest.dtype, manifest.index_dtype)
     nothing = Block(np.empty((0, size), types[0]), np.empty((0, size), types[1]), 0.0)
     return Sketch._trusted(Pieces(tuple(pieces) or (nothing,), size, *types), manifest.sketcher, held)
+
+
+def opened_parts(folders: list[Path], *, allow_incomplete: bool) -> list[Sketch]:
+    """The sketches of parts of one data set, in the order of their rows."""
+    parts = [(read_manifest(folder), folder) for folder in folders]
+    for manifest, folder in parts:
+        if not (manifest.complete or allow_incomplete):
+            raise ValueError(
+                f"sketching into '{folder}' was not finished: {manifest.n_rows} rows are there. Finish it with "
+                "resume=True, or take these with allow_incomplete=True."
+            )
+    if len(parts) > 1:
+        parts.sort(key=lambda part: part[0].first_row or 0)
+        check_parts_follow(parts)
+    return [opened(folder, manifest) for manifest, folder in parts]
+
+
+def check_parts_follow(parts: list[tuple[Manifest, Path]]) -> None:
+    """Every part begins where the one before it ends."""
+    for (before, folder_before), (after, folder) in pairwise(parts):
+        if before.first_row is None or after.first_row is None:
+            unknown = folder if after.first_row is None else folder_before
+            raise ValueError(
+                f"'{unknown}' does not say which rows of a data set it holds; open the parts one by one, and join "
+                "them with sm.concatenate."
+            )
+        end = before.first_row + before.n_rows
+        if after.first_row != end:
+            what = "both have" if after.first_row < end else "none has"
+            raise ValueError(
+                f"'{folder_before}' ends before row {end}, and '{folder}' begins with row {after.first_row}: "
+                f"{what} the rows between; sketch parts that follow each other, as with rows=(first, after)."
+            )
+
+
+# -- from rows, and from sketches -------------------------------------------------------------------------
+
+
+def sketch_into(folder: Path, sketcher: Sketcher, job: Job, rows_per_shard: int | None, *, resume: bool) -> Sketch:
+    """Sketch rows into a folder; a new sketcher becomes that of the folder, if this goes on with one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_writer(folder):
+        if resume and (folder / MANIFEST).exists():
+            manifest = read_manifest(folder)
+            check_same_job(folder, manifest, sketcher, job, rows_per_shard)
+            sketcher.__dict__.update(manifest.sketcher.__dict__)
+            clean(folder)
+        else:
+            check_empty(folder)
+            manifest = None
+        if manifest is None or not manifest.complete:
+            batches = job.batches(sketcher, manifest.n_rows if manifest else 0)
+            manifest = manifest or begun(sketcher, rows_per_shard, job.first_row)
+            first_row, arrays = job.first_row + manifest.n_rows, reused_arrays(sketcher, manifest.rows_per_shard)
+            write(folder, manifest, shards_of(sketcher, batches, first_row, arrays))
+    return opened(folder, read_manifest(folder))
+
+
+def begun(sketcher: Sketcher, rows_per_shard: int | None, first_row: int) -> Manifest:
+    """The manifest of a store that has no rows yet."""
+    values, indices = sketcher.empty(0)
+    return Manifest(
+        sketcher, values.dtype, indices.dtype, rows_per_shard or default_rows(sketcher), first_row=first_row
+    )
+
+
+def save(folder: Path, sketch: Sketch) -> None:
+    """Write a sketch that is there already."""
+    validation.check_readable(sketch)
+    kept, height = sketch.kept, default_rows(sketch.sketcher)
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_writer(folder):
+        check_empty(folder)
+        write(folder, Manifest(sketch.sketcher, kept.dtype, kept.index_dtype, height, None), cut(sketch, height))
+
+
+def cut(sketch: Sketch, height: int) -> Iterator[Shard]:
+    """The rows of a sketch in shards of that height."""
+    first = 0
+    for block in sketch.kept.blocks(height, exactly=True):
+        if block.n_rows:
+            held = sketch.reservoir and sketch.reservoir.within(first, first + block.n_rows)
+            yield Shard(block, held)
+        first += block.n_rows

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from copy import copy
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from itertools import chain
+from time import monotonic
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchmix import reservoir
+from sketchmix import reservoir, validation
 from sketchmix.moments import Block, rows_of_shard
 from sketchmix.pieces import Pieces
 from sketchmix.reservoir import Reservoir
 from sketchmix.sketch import Sketch, Sketcher
-from sketchmix.sources import Rows
+from sketchmix.sources import Rows, Source, prefetched
 
 Array = NDArray[Any]
 
 # Of a shard, about.
 SHARD_BYTES = 2**25
+# Between two lines of a `printer`.
+SECONDS = 2.0
 
 
 class Shard(NamedTuple):
@@ -27,12 +33,6 @@ class Shard(NamedTuple):
 
     block: Block
     held: Reservoir | None
-
-
-class Progress(Protocol):
-    """What is told how many rows were sketched so far."""
-
-    def __call__(self, n_rows: int, /) -> None: ...
 
 
 class Filling:
@@ -69,9 +69,8 @@ class Filling:
 def shards_of(
     sketcher: Sketcher, batches: Iterable[Rows], first_row: int, buffers: Iterator[tuple[Array, Array]]
 ) -> Iterator[Shard]:
-    """Sketch batches of rows that are numbered from `first_row`; at least one shard, if of no rows."""
+    """Sketch batches of rows that are numbered from `first_row`."""
     filling = Filling(sketcher, first_row, *next(buffers))
-    is_first = True
     for rows in batches:
         start = 0
         while start < rows.n_samples:
@@ -80,40 +79,62 @@ def shards_of(
             start += part.n_samples
             if not filling.room:
                 yield filling.shard()
-                first_row, is_first = first_row + filling.n_rows, False
+                first_row += filling.n_rows
                 filling = Filling(sketcher, first_row, *next(buffers))
-    if filling.n_rows or is_first:
+    if filling.n_rows:
         yield filling.shard()
 
 
-def batches_of(
-    sketcher: Sketcher, batches: Iterable[Any], n_rows: int | None, progress: Progress | None
-) -> Iterator[Rows]:
-    """Validated batches, up to `n_rows` rows in all; the first tells a new sketcher how wide rows are."""
-    done = 0
-    for batch in batches:
-        reset = not hasattr(sketcher, "signs_")
-        rows = Rows(sketcher, batch, reset=reset, least=0)
-        if reset:
-            sketcher.fit_rows(rows)
-        yield rows if n_rows is None else rows.part(slice(n_rows - done))
-        done += rows.n_samples
-        if progress:
-            progress(done if n_rows is None else min(done, n_rows))
-        if n_rows is not None and done >= n_rows:
+@dataclass(frozen=True)
+class Job:
+    """Which rows of a source are to be sketched, and how they are numbered."""
+
+    source: Source
+    first: int  # of the source's rows
+    n_rows: int | None  # None for all that follow
+    first_row: int  # the number of the first of them in the whole data set
+    progress: Callable[[int], None] | None
+
+    def batches(self, sketcher: Sketcher, n_done: int = 0) -> Iterator[Rows]:
+        """The rows beyond the first `n_done`, read ahead; a new sketcher learns from them how wide rows are."""
+        batches = self._read(sketcher, n_done)
+        first = next(batches, None)
+        validation.check_some_batch(first, sketcher)
+        return batches if first is None else chain([first], batches)
+
+    def _read(self, sketcher: Sketcher, n_done: int) -> Iterator[Rows]:
+        if n_done == self.n_rows:
             return
+        with closing(prefetched(self.source.batches(self.first + n_done))) as batches:
+            for batch in batches:
+                is_new = not hasattr(sketcher, "signs_")
+                rows = Rows(sketcher, batch, reset=is_new, least=0)
+                if is_new:
+                    sketcher.fit_rows(rows)
+                wanted = rows if self.n_rows is None else rows.part(slice(self.n_rows - n_done))
+                yield wanted
+                n_done += wanted.n_samples
+                if self.progress:
+                    self.progress(n_done)
+                if n_done == self.n_rows:
+                    return
 
 
 def default_rows(sketcher: Sketcher) -> int:
     """How many rows make a shard, in whole shards of the kernels where these are small enough."""
-    row_bytes = sum(array.itemsize * array.shape[1] for array in sketcher.empty(0))
+    row_bytes: int = sum(array.itemsize * array.shape[1] for array in sketcher.empty(0))
     height = rows_of_shard(sketcher.sketch_size_, sketcher.n_rotated_)
-    return max(1, SHARD_BYTES // (row_bytes * height) * height or SHARD_BYTES // row_bytes)
+    whole = SHARD_BYTES // (row_bytes * height) * height
+    return whole or max(1, SHARD_BYTES // row_bytes)
 
 
-def in_memory(shards: Iterable[Shard], sketcher: Sketcher) -> Sketch:
-    """The sketch of all shards."""
-    made = list(shards)
+def sketch_in_memory(sketcher: Sketcher, job: Job, rows_per_shard: int | None) -> Sketch:
+    """Sketch rows into shards that stay in memory."""
+    batches = job.batches(sketcher)
+    arrays = new_arrays(sketcher, rows_per_shard or default_rows(sketcher))
+    made = list(shards_of(sketcher, batches, job.first_row, arrays))
+    if not made:
+        return sketcher.transform(np.empty((0, sketcher.n_features_in_)), first_row=job.first_row)
     held = reservoir.joined([(shard.block.n_rows, shard.held) for shard in made])
     return Sketch._trusted(Pieces.of(*[shard.block for shard in made]), copy(sketcher), held)
 
@@ -122,3 +143,18 @@ def new_arrays(sketcher: Sketcher, n_rows: int) -> Iterator[tuple[Array, Array]]
     """Arrays for shards that stay in memory."""
     while True:
         yield sketcher.empty(n_rows)
+
+
+def printer(n_rows: int | None) -> Callable[[int], None]:
+    """What prints now and then how many rows were sketched, of so many."""
+    began = last = monotonic()
+
+    def tell(n_done: int) -> None:
+        nonlocal last
+        now = monotonic()
+        if now - last >= SECONDS or n_done == n_rows:
+            of_all = "" if n_rows is None else f" of {n_rows:,}"
+            print(f"{n_done:,}{of_all} rows sketched, {n_done / (now - began):,.0f} a second")
+            last = now
+
+    return tell

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -273,6 +274,22 @@ def check_first_row(first_row: object) -> int:
     return number
 
 
+def check_span(rows: object) -> tuple[int, int | None]:
+    """Which rows of a source: (first, after), or all."""
+    if rows is None:
+        return 0, None
+    if not isinstance(rows, tuple | list) or len(rows) != 2:
+        raise TypeError(f"rows must be a pair (first, after), as in rows=(0, 1000); got {rows!r}.")
+    first = check_integer("rows[0]", rows[0], least=0)
+    return first, check_integer("rows[1]", rows[1], least=first)
+
+
+def check_some_batch(batch: object, sketcher: Sketcher) -> None:
+    """A sketcher that has seen no rows cannot know how wide they are."""
+    if batch is None and not hasattr(sketcher, "signs_"):
+        raise ValueError("the source has no rows to tell how many features there are; fit the sketcher first.")
+
+
 def check_readable(sketch: Sketch, *, least: int = 0) -> None:
     """A sketch whose arrays were not written to, with enough rows."""
     for piece in sketch.kept.pieces:
@@ -411,3 +428,151 @@ def check_fitted(estimator: object, attribute: str) -> None:
             f"This {type(estimator).__name__} instance is not fitted yet. "
             "Call 'fit' with appropriate arguments before using this estimator."
         )
+
+
+# -- sources of rows --------------------------------------------------------------------------------------
+
+
+def check_row_exists(first_row: object, n_rows: int | None) -> int:
+    """Where to begin to read: at most behind the last row."""
+    row = check_first_row(first_row)
+    if n_rows is not None and row > n_rows:
+        raise ValueError(f"first_row={row}, but the source has {n_rows} rows; start at one of them.")
+    return row
+
+
+def check_matrix(name: str, shape: tuple[int, ...], dtype: Any = None) -> tuple[int, int]:
+    """The shape of rows: two-dimensional and, if a type is given, of real numbers."""
+    if len(shape) != 2:
+        raise ValueError(
+            f"{name} has shape {tuple(shape)}; expected two dimensions, (n_samples, n_features). Reshape it."
+        )
+    if min(shape) < 0 or (shape[0] and not shape[1]):
+        raise ValueError(f"{name} has shape {tuple(shape)}; expected at least one feature.")
+    if dtype is not None and np.dtype(dtype).kind not in "biuf":
+        raise TypeError(f"{name} holds {dtype}; expected real numbers. Convert it, as to float32.")
+    return int(shape[0]), int(shape[1])
+
+
+def check_unread(was_read: bool) -> None:
+    """An iterator gives its batches once."""
+    if was_read:
+        raise ValueError(
+            "this source's iterator was read already, and can be read once only; make a new source of a new "
+            "iterator, or give a list of batches."
+        )
+
+
+def check_same_features(number: int, n_features: int, expected: int | None) -> int:
+    """Every batch has the features of the first."""
+    if expected is not None and n_features != expected:
+        raise ValueError(
+            f"batch {number} has {n_features} features, but those before it have {expected}; "
+            "give batches with the same features."
+        )
+    return n_features
+
+
+def check_rows_were_read(n_rows: int) -> None:
+    """A source of which something was computed."""
+    if not n_rows:
+        raise ValueError("the source has no rows; at least 1 is needed.")
+
+
+def check_not_truncated(path: Path, n_bytes: int, expected: int) -> None:
+    """A file that is as long as its header says."""
+    if n_bytes < expected:
+        raise ValueError(
+            f"{path} has {n_bytes} bytes, but its header tells of {expected}; copy or write it again."
+        )
+
+
+def check_whole_rows(path: Path, n_bytes: int, row_bytes: int) -> int:
+    """How many rows are in some bytes of a file, if none is cut."""
+    if n_bytes < 0 or n_bytes % row_bytes:
+        raise ValueError(
+            f"{path} has {n_bytes} bytes from the offset on, which are no whole number of rows of {row_bytes} "
+            "bytes; check n_features, dtype and offset."
+        )
+    return n_bytes // row_bytes
+
+
+def check_member(path: object, name: str | None, matrices: list[str], call: str) -> str:
+    """Which of the matrices in a file: the one that is asked for, or the only one."""
+    found = matrices if name is None else [matrix for matrix in matrices if matrix == name.strip("/")]
+    if len(found) != 1:
+        wanted = "one" if name is None else repr(name)
+        raise ValueError(
+            f"{path} has the two-dimensional data sets {', '.join(map(repr, matrices)) or '(none)'}; "
+            f"expected {wanted}. Name one of them, as in {call}."
+        )
+    return found[0]
+
+
+def check_some_files(paths: object, files: Collection[Path]) -> None:
+    """Paths that lead to something."""
+    if not files:
+        raise ValueError(f"no Parquet files are at {str(paths)!r}; expected some that end in .parquet or .pq.")
+
+
+def check_choice_of_columns(path: Path, lists: list[str], numbers: list[str]) -> list[str]:
+    """The columns that rows are made of where nobody said so: the only one of lists, or all of numbers."""
+    if len(lists) > 1 or not lists + numbers:
+        raise ValueError(
+            f"{path} has {len(lists)} columns of lists of numbers ({', '.join(map(repr, lists))}) and "
+            f"{len(numbers)} of numbers; name those to read, as in columns='embedding'."
+        )
+    return lists or numbers
+
+
+def check_columns(path: Path, columns: list[str], kinds: dict[str, str]) -> None:
+    """Columns of numbers, or one of lists of them."""
+    for name in columns:
+        kind = kinds.get(name, "missing")
+        if kind == "lists" and len(columns) > 1:
+            raise ValueError(f"column {name!r} of {path} holds lists; read it alone, with columns={name!r}.")
+        if kind not in ("numbers", "lists"):
+            raise ValueError(
+                f"column {name!r} of {path} is {kind}; expected numbers, or lists of numbers. "
+                "Convert it, or name others in columns."
+            )
+
+
+def check_no_nulls(name: str, is_null: Array, first_row: int) -> None:
+    """A column without missing values."""
+    if is_null.any():
+        row = first_row + int(is_null.argmax())
+        raise ValueError(f"column {name!r} is null in row {row}; fill such entries, or leave such rows out.")
+
+
+def check_lengths(name: str, lengths: Array, expected: int, first_row: int) -> None:
+    """Lists that are all of the same length."""
+    if not (lengths == expected).all():
+        row = int((lengths != expected).argmax())
+        raise ValueError(
+            f"column {name!r} has a list of length {lengths[row]} in row {first_row + row}; expected {expected}, "
+            "as in the first row. Leave such rows out."
+        )
+
+
+def check_suffix(path: Path, suffixes: tuple[str, ...]) -> str:
+    """What kind of file a path leads to."""
+    suffix = path.suffix.lower()
+    if suffix in (".bin", ".f32"):
+        raise ValueError(f"{path} does not say how long its rows are; give sources.raw(path, n_features).")
+    if suffix not in suffixes:
+        raise ValueError(
+            f"{path} ends in {suffix!r}; expected one of {', '.join(suffixes)}. "
+            "For others, call the function of sketchmix.sources that reads them, such as sources.parquet(folder)."
+        )
+    return suffix
+
+
+def check_iterable_of_batches(rows: object) -> Iterable[Any]:
+    """What is neither rows nor a path must be batches."""
+    if not isinstance(rows, Iterable) or isinstance(rows, bytes | Mapping):
+        raise TypeError(
+            "rows are taken from a Source, an array, memory-map, data frame or sparse matrix, a path, or an "
+            f"iterable of batches; got {rows!r} of type {type(rows).__name__}."
+        )
+    return rows

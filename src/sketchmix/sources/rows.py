@@ -1,4 +1,4 @@
-"""Anything a user has -> batches of floating rows."""
+"""Any batch of rows -> blocks of floating rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Rows:
         if hasattr(X, "sketcher"):
             raise TypeError(f"raw rows are expected here; got {X!r}.")
         self._rows: Any = X
-        self._is_frame = hasattr(X, "columns") and not isinstance(X, np.ndarray)
+        self._is_frame = is_frame(X)
         if self._is_frame:
             validate_data(estimator, X, reset=reset, skip_check_array=True)
             self.dtype = self._part_of_frame(slice(0, 1), "numeric", least).dtype
@@ -80,13 +80,24 @@ class Rows:
     def part(self, which: slice) -> Rows:
         """Some of the rows, without looking at them again."""
         some = copy(self)
-        some._rows = self._rows.iloc[which] if hasattr(self._rows, "iloc") else self._rows[which]
+        some._rows = some_rows(self._rows, which)
         some.n_samples = some._rows.shape[0]
         return some
 
     def _part_of_frame(self, which: slice | Array, dtype: Any, least: int = 0) -> Any:
-        part = self._rows.iloc[which] if hasattr(self._rows, "iloc") else self._rows[which]
-        return check_array(part, dtype=dtype, ensure_all_finite=False, ensure_min_samples=least)
+        return check_array(
+            some_rows(self._rows, which), dtype=dtype, ensure_all_finite=False, ensure_min_samples=least
+        )
+
+
+def is_frame(X: object) -> bool:
+    """Whether rows are those of a data frame, whose columns may have names and types of their own."""
+    return hasattr(X, "columns") and not isinstance(X, np.ndarray)
+
+
+def some_rows(X: Any, which: slice | Array) -> Any:
+    """Some rows of an array, a CSR matrix or a data frame."""
+    return X.iloc[which] if hasattr(X, "iloc") else X[which]
 
 
 def has_contiguous_rows(rows: Array) -> bool:

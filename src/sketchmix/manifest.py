@@ -1,4 +1,4 @@
-"""What a store of a sketch says of itself, in JSON: what makes the sketcher, and its files with their checksums."""
+"""What a store of a sketch says of itself, in JSON: what makes the sketcher, and the files with checksums."""
 
 from __future__ import annotations
 

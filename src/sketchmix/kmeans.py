@@ -18,6 +18,7 @@ from sketchmix.base import SketchEstimator, fitting, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.persistence import MOST_ITERATIONS, Reader
 from sketchmix.progress import UNSEEN, Audience, Watch, announced
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch
@@ -382,6 +383,13 @@ class KMeans(
     def _set_centers(self, centers: Array) -> None:
         self._centers = centers
         self.cluster_centers_ = self.sketcher_.rotation_.inverse(centers.T)
+
+    def _fitted(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {"inertia": self.inertia_, "n_iter": self.n_iter_}, {"centers": self._centers}
+
+    def _set_fitted(self, read: Reader) -> None:
+        self._set_centers(read.centers(self.sketcher_.n_rotated_))
+        self.inertia_, self.n_iter_ = read.real("inertia"), read.count("n_iter", 1, MOST_ITERATIONS)
 
     def _squared_distances(self, X: ArrayLike | Sketch) -> Iterator[Array]:
         """Squared distances of rows to the centers, a block of rows at a time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,16 +19,13 @@ LARGEST_SEED = 2**63 - 1
 
 def sketcher_to_json(sketcher: Sketcher) -> dict[str, Any]:
     """A fitted sketcher as what JSON can hold: its parameters, and what it drew."""
-    random_state = sketcher.random_state
-    # A generator has moved on; what it drew is written instead.
-    seed = None if random_state is None or isinstance(random_state, np.random.RandomState) else int(random_state)
     return {
         "parameters": {
             "sketch_size": as_plain_number(sketcher.sketch_size),
             "transform": vars(sketcher)["transform"],
             "n_shared": int(sketcher.n_shared),
             "dtype": validation.check_dtype(sketcher.dtype).name,
-            "random_state": seed,
+            "random_state": seed_of(sketcher.random_state),
         },
         "n_features": sketcher.n_features_in_,
         "n_rotated": sketcher.n_rotated_,
@@ -82,6 +80,11 @@ def shared_of(listed: list[Any], sketcher: Sketcher) -> Array:
     if not in_range or listed != sorted(set(listed)) or len(listed) > sketcher.sketch_size_:
         refuse("shared_indices are not increasing positions in a rotated row, at most as many as are kept")
     return np.array(listed, np.uint32)
+
+
+def seed_of(random_state: Any) -> int | None:
+    """A `random_state` that can be written; a generator has moved on, and what it drew is written instead."""
+    return int(random_state) if isinstance(random_state, Integral) else None
 
 
 def as_plain_number(value: Any) -> Any:

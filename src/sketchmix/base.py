@@ -65,6 +65,7 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
             Nothing.
         """
         validation.check_fitted(self, "sketcher_")
+        validation.check_own_class(type(self), SketchEstimator)
         contents = self._contents()
         self._of_contents(contents)  # refuses now what `load` would refuse
         persistence.write(Path(path), contents)

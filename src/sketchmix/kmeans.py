@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import sklearn.cluster
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from sketchmix import em, validation
+from sketchmix import em, export, validation
 from sketchmix.base import SketchEstimator, fitting, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
@@ -334,6 +335,22 @@ class KMeans(
         _, nearest = self._nearest(X)
         weight = validation.check_sample_weight(sample_weight, len(nearest))
         return -float(nearest.sum() if weight is None else weight @ nearest)
+
+    def to_sklearn(self) -> sklearn.cluster.KMeans:
+        """The model as scikit-learn's own: for what knows those only, or where sketchmix is not installed.
+
+        Where a Hadamard transform is padded, distances here are between padded rows, and there between rows: a row
+        that is about as far from two centers may come out in the other cluster. scikit-learn takes rows of its
+        centers' type only, which is float64.
+
+        Returns
+        -------
+        sklearn.cluster.KMeans
+            A fitted k-means with the same centers.
+        """
+        validation.check_fitted(self, "cluster_centers_")
+        exported: sklearn.cluster.KMeans = export.clusters(self)
+        return exported
 
     @property
     def _n_features_out(self) -> int:

@@ -10,13 +10,14 @@ from operator import add
 from typing import Any, Self
 
 import numpy as np
+import sklearn.mixture
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.special import entr, logsumexp
 from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
 
-from sketchmix import em, validation
+from sketchmix import em, export, validation
 from sketchmix.base import SketchEstimator, fitting, one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
@@ -457,6 +458,23 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         axes = self.sketcher_.rotation_.forward(np.eye(self.n_features_in_))
         matrix: Array = self._family.covariance(self._parameters, k, axes)
         return matrix
+
+    def to_sklearn(self) -> sklearn.mixture.GaussianMixture:
+        """The model as scikit-learn's own: for what knows those only, or where sketchmix is not installed.
+
+        Spherical and tied covariances stay so; diagonal ones are diagonal for features that were not mixed. All
+        others are "full", of n_features x n_features numbers for each component. Where a Hadamard transform is
+        padded, the mixture is that of rows given their padding, whose log-likelihoods differ from those of this
+        model by one constant.
+
+        Returns
+        -------
+        sklearn.mixture.GaussianMixture
+            A fitted mixture that gives raw rows the same labels and probabilities.
+        """
+        validation.check_fitted(self, "weights_")
+        exported: sklearn.mixture.GaussianMixture = export.mixture(self)
+        return exported
 
     def _check_parameters(self) -> None:
         validation.check_integer("n_components", self.n_components, least=1)

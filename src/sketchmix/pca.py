@@ -6,11 +6,12 @@ import warnings
 from typing import Any, Self
 
 import numpy as np
+import sklearn.decomposition
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from sketchmix import em, validation
+from sketchmix import em, export, validation
 from sketchmix.base import SketchEstimator, fitting
 from sketchmix.families import LowRank
 from sketchmix.families.axis_aligned import mean_of
@@ -250,6 +251,20 @@ class PCA(
         covariance: Array = (self.components_.T * beyond_noise) @ self.components_
         covariance += self.noise_variance_ * np.eye(self.n_features_in_)
         return covariance
+
+    def to_sklearn(self) -> sklearn.decomposition.PCA:
+        """The model as scikit-learn's own: for what knows those only, or where sketchmix is not installed.
+
+        It has no `n_samples_` and no `singular_values_`, as the model does not know how many rows there were.
+
+        Returns
+        -------
+        sklearn.decomposition.PCA
+            A fitted PCA with the same components.
+        """
+        validation.check_fitted(self, "components_")
+        exported: sklearn.decomposition.PCA = export.components(self)
+        return exported
 
     @property
     def _n_features_out(self) -> int:

@@ -412,3 +412,9 @@ def check_fitted(estimator: object, attribute: str) -> None:
             f"This {type(estimator).__name__} instance is not fitted yet. "
             "Call 'fit' with appropriate arguments before using this estimator."
         )
+
+
+def check_own_class(kind: type, base: type) -> None:
+    """An estimator of which `load` knows the class."""
+    if base not in kind.__bases__:
+        raise TypeError(f"{kind.__name__} is not a class of sketchmix, and load would not know it; pickle it.")

@@ -63,7 +63,7 @@ def test_scikit_learns_checks(estimator: BaseEstimator, check: Callable[[BaseEst
 
 def test_the_public_names() -> None:
     classes = ["GaussianMixture", "KMeans", "PCA", "Selection", "Sketch", "Sketcher"]
-    assert sorted(sm.__all__) == [*classes, "concatenate", "select"]
+    assert sorted(sm.__all__) == [*classes, "concatenate", "load", "select"]
     assert all(hasattr(sm, name) for name in sm.__all__)
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.utils import assert_all_finite
 from threadpoolctl import threadpool_limits
 
-from sketchmix import validation
+from sketchmix import persistence, validation
 from sketchmix.moments import Block, dense_block
+from sketchmix.persistence import Contents, Reader
+from sketchmix.portable import member, sketcher_of_json, sketcher_to_json
 from sketchmix.sketch import Sketch, Sketcher
 from sketchmix.sources import Rows, Source, prefetched
 
@@ -43,6 +48,61 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
     """An estimator that fits a Sketch: one that it is given, or the one that it makes of the rows."""
 
     sketcher_: Sketcher
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted model as a safetensors file, for :func:`load`.
+
+        Needs the package safetensors: ``pip install "sketchmix[models]"``. `labels_` are not saved, nor are
+        callbacks, nor a `random_state` that is a generator: None takes its place.
+
+        Parameters
+        ----------
+        path : str or path
+            The file. One that is there already is replaced, once the new one is whole.
+
+        Returns
+        -------
+        None
+            Nothing.
+        """
+        validation.check_fitted(self, "sketcher_")
+        validation.check_own_class(type(self), SketchEstimator)
+        contents = self._contents()
+        self._of_contents(contents)  # refuses now what `load` would refuse
+        persistence.write(Path(path), contents)
+
+    def _contents(self) -> Contents:
+        """All that makes this model."""
+        parameters, arrays = persistence.parameters_of(self.get_params())
+        state, tensors = self._fitted()
+        state |= {"parameters": parameters, "sketcher": sketcher_to_json(self.sketcher_)}
+        return Contents(type(self).__name__, state, arrays | tensors)
+
+    @classmethod
+    @one_blas_thread
+    def _of_contents(cls, contents: Contents) -> Self:
+        """The model that has these contents; a ValueError if none can."""
+        read = Reader(contents)
+        model = cls(**read.parameters(set(cls().get_params())))
+        model._check_parameters()
+        model.sketcher_ = sketcher_of_json(member(contents.state, "sketcher"))
+        model._adopt_features(model.sketcher_)
+        with np.errstate(over="ignore", invalid="ignore"):
+            model._set_fitted(read)
+        read.finish(model)
+        return model
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters that no fit can have."""
+        raise NotImplementedError
+
+    def _fitted(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """What a fit found: what JSON can hold, and arrays."""
+        raise NotImplementedError
+
+    def _set_fitted(self, read: Reader) -> None:
+        """What `_fitted` said, back from a file."""
+        raise NotImplementedError
 
     def _sketch_of(self, X: ArrayLike | Sketch, sketcher: Sketcher | None = None) -> Sketch:
         """The sketch to fit, made by `sketcher` or by a new one; sets what scikit-learn asks of the features."""

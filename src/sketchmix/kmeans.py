@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import sklearn.cluster
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from sketchmix import em, validation
+from sketchmix import em, export, validation
 from sketchmix.base import SketchEstimator, fitting, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.persistence import MOST_ITERATIONS, Reader
 from sketchmix.progress import UNSEEN, Audience, Watch, announced
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch
@@ -334,6 +336,22 @@ class KMeans(
         weight = validation.check_sample_weight(sample_weight, len(nearest))
         return -float(nearest.sum() if weight is None else weight @ nearest)
 
+    def to_sklearn(self) -> sklearn.cluster.KMeans:
+        """The model as scikit-learn's own: for what knows those only, or where sketchmix is not installed.
+
+        Where a Hadamard transform is padded, distances here are between padded rows, and there between rows: a row
+        that is about as far from two centers may come out in the other cluster. scikit-learn takes rows of its
+        centers' type only, which is float64.
+
+        Returns
+        -------
+        sklearn.cluster.KMeans
+            A fitted k-means with the same centers.
+        """
+        validation.check_fitted(self, "cluster_centers_")
+        exported: sklearn.cluster.KMeans = export.clusters(self)
+        return exported
+
     @property
     def _n_features_out(self) -> int:
         return len(self.cluster_centers_)
@@ -382,6 +400,13 @@ class KMeans(
     def _set_centers(self, centers: Array) -> None:
         self._centers = centers
         self.cluster_centers_ = self.sketcher_.rotation_.inverse(centers.T)
+
+    def _fitted(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        return {"inertia": self.inertia_, "n_iter": self.n_iter_}, {"centers": self._centers}
+
+    def _set_fitted(self, read: Reader) -> None:
+        self._set_centers(read.centers(self.sketcher_.n_rotated_))
+        self.inertia_, self.n_iter_ = read.real("inertia"), read.count("n_iter", 1, MOST_ITERATIONS)
 
     def _squared_distances(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
         """Squared distances of rows to the centers, a block of rows at a time."""

@@ -10,17 +10,19 @@ from operator import add
 from typing import Any, Self
 
 import numpy as np
+import sklearn.mixture
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from scipy.special import entr, logsumexp
 from sklearn.base import DensityMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
 
-from sketchmix import em, validation
+from sketchmix import em, export, validation
 from sketchmix.base import SketchEstimator, fitting, one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.persistence import MOST_ITERATIONS, Reader
 from sketchmix.progress import Audience, announced
 from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
@@ -457,6 +459,23 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         matrix: Array = self._family.covariance(self._parameters, k, axes)
         return matrix
 
+    def to_sklearn(self) -> sklearn.mixture.GaussianMixture:
+        """The model as scikit-learn's own: for what knows those only, or where sketchmix is not installed.
+
+        Spherical and tied covariances stay so; diagonal ones are diagonal for features that were not mixed. All
+        others are "full", of n_features x n_features numbers for each component. Where a Hadamard transform is
+        padded, the mixture is that of rows given their padding, whose log-likelihoods differ from those of this
+        model by one constant.
+
+        Returns
+        -------
+        sklearn.mixture.GaussianMixture
+            A fitted mixture that gives raw rows the same labels and probabilities.
+        """
+        validation.check_fitted(self, "weights_")
+        exported: sklearn.mixture.GaussianMixture = export.mixture(self)
+        return exported
+
     def _check_parameters(self) -> None:
         validation.check_integer("n_components", self.n_components, least=1)
         validation.check_choice("covariance_type", self.covariance_type, COVARIANCE_TYPES)
@@ -532,8 +551,10 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.lower_bound_ = result.lower_bounds[-1]
 
     def _set_parameters(self, parameters: Any) -> None:
+        self._set_canonical(self._family.canonical(parameters))
+
+    def _set_canonical(self, parameters: Any) -> None:
         rotation = self.sketcher_.rotation_
-        parameters = self._family.canonical(parameters)
         self._parameters = parameters
         self.weights_ = parameters.weights
         self.means_ = rotation.inverse(parameters.means.T)
@@ -544,6 +565,31 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self._attributes_of_family = tuple(attributes)
         for name, value in attributes.items():
             setattr(self, name, value)
+
+    def _fitted(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        family, limits = self._family, self._limits
+        state = {
+            "family": family.name,
+            "rank": family.rank if isinstance(family, LowRank) else None,
+            "reg_covar": float(limits.reg_covar),
+            "support": limits.support,
+            "share": limits.share,
+            "converged": self.converged_,
+            "n_iter": self.n_iter_,
+        }
+        return state, vars(self._parameters) | {
+            "floor": limits.floor,
+            "lower_bounds": np.array(self.lower_bounds_),
+        }
+
+    def _set_fitted(self, read: Reader) -> None:
+        self._family = read.family(self.n_features_in_)
+        mixture = read.mixture(self._family, self.sketcher_.n_rotated_)
+        self._limits = read.limits(self._family, mixture)
+        self._set_canonical(mixture)
+        self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, MOST_ITERATIONS)
+        self.lower_bounds_ = read.lower_bounds(self.n_iter_)
+        self.lower_bound_ = self.lower_bounds_[-1]
 
     def _joint_log_densities(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
         """Log weight plus log density of rows under each component, a block of rows at a time."""

@@ -6,16 +6,19 @@ import warnings
 from typing import Any, Self
 
 import numpy as np
+import sklearn.decomposition
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 
-from sketchmix import em, validation
+from sketchmix import em, export, validation
 from sketchmix.base import SketchEstimator, fitting
 from sketchmix.families import LowRank
 from sketchmix.families.axis_aligned import mean_of
+from sketchmix.families.low_rank import LowRankMixture
 from sketchmix.moments import Block, sums_by_coordinate
 from sketchmix.parameters import HasTransformParameter
+from sketchmix.persistence import MOST_ITERATIONS, Reader
 from sketchmix.progress import Audience, announced
 from sketchmix.sketch import Sketch
 from sketchmix.sources import Source
@@ -249,6 +252,20 @@ class PCA(
         covariance += self.noise_variance_ * np.eye(self.n_features_in_)
         return covariance
 
+    def to_sklearn(self) -> sklearn.decomposition.PCA:
+        """The model as scikit-learn's own: for what knows those only, or where sketchmix is not installed.
+
+        It has no `n_samples_` and no `singular_values_`, as the model does not know how many rows there were.
+
+        Returns
+        -------
+        sklearn.decomposition.PCA
+            A fitted PCA with the same components.
+        """
+        validation.check_fitted(self, "components_")
+        exported: sklearn.decomposition.PCA = export.components(self)
+        return exported
+
     @property
     def _n_features_out(self) -> int:
         return len(self.components_)
@@ -260,8 +277,12 @@ class PCA(
         validation.check_verbose(self.verbose)
 
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
-        self.sketcher_, self._family = problem.sketch.sketcher, LowRank(self.n_components)
-        self._mixture = self._family.canonical(result.parameters)
+        self.sketcher_ = problem.sketch.sketcher
+        self._set_mixture(problem.family.canonical(result.parameters))
+        self.converged_, self.n_iter_, self.lower_bounds_ = result.converged, result.n_iter, result.lower_bounds
+
+    def _set_mixture(self, mixture: LowRankMixture) -> None:
+        self._family, self._mixture = LowRank(mixture.factors.shape[2]), mixture
         rotation, noise = self.sketcher_.rotation_, float(self._mixture.noise[0])
         factors = self._family.attributes(self._mixture, rotation)["factors_"][0]
         # Orthonormal even where a factor has no length, and explains no more than the noise.
@@ -273,7 +294,16 @@ class PCA(
         self.explained_variance_ratio_ = self.explained_variance_ / total
         self.mean_ = rotation.inverse(self._mixture.means.T)[0]
         self.noise_variance_ = noise
-        self.converged_, self.n_iter_, self.lower_bounds_ = result.converged, result.n_iter, result.lower_bounds
+
+    def _fitted(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        state = {"rank": self._family.rank, "converged": self.converged_, "n_iter": self.n_iter_}
+        return state, vars(self._mixture) | {"lower_bounds": np.array(self.lower_bounds_)}
+
+    def _set_fitted(self, read: Reader) -> None:
+        rank = read.count("rank", 1, self.n_features_in_ - 1)
+        self._set_mixture(read.gaussian(rank, self.sketcher_.n_rotated_))
+        self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, MOST_ITERATIONS)
+        self.lower_bounds_ = read.lower_bounds(self.n_iter_)
 
     def _rotated_components(self) -> Array:
         """Components in the rotated frame, (n_rotated, n_components)."""

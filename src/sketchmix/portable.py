@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, NoReturn
 
 import numpy as np
@@ -33,14 +34,12 @@ def sketcher_to_json(sketcher: Sketcher) -> dict[str, Any]:
 
 def parameters_to_json(sketcher: Sketcher) -> dict[str, Any]:
     """A sketcher's parameters as what JSON can hold."""
-    seed = sketcher.random_state
     return {
         "sketch_size": as_plain_number(sketcher.sketch_size),
         "transform": vars(sketcher)["transform"],
         "n_shared": int(sketcher.n_shared),
         "dtype": validation.check_dtype(sketcher.dtype).name,
-        # A generator has moved on; what it drew is written beside.
-        "random_state": None if seed is None or isinstance(seed, np.random.RandomState) else int(seed),
+        "random_state": seed_of(sketcher.random_state),
     }
 
 
@@ -86,6 +85,11 @@ def shared_of(listed: list[Any], sketcher: Sketcher) -> Array:
     if not in_range or listed != sorted(set(listed)) or len(listed) > sketcher.sketch_size_:
         refuse("shared_indices are not increasing positions in a rotated row, at most as many as are kept")
     return np.array(listed, np.uint32)
+
+
+def seed_of(random_state: Any) -> int | None:
+    """A `random_state` that can be written; a generator has moved on, and what it drew is written instead."""
+    return int(random_state) if isinstance(random_state, Integral) else None
 
 
 def as_plain_number(value: Any) -> Any:

@@ -364,8 +364,10 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
             Rows.
         first_row : int
             The number of the first of them.
-        values, indices : ndarray of shape (n_samples, sketch_size_)
-            What `empty` makes, or a part of it.
+        values : ndarray of shape (n_samples, sketch_size_)
+            For the kept entries: what `empty` makes, or a part of it.
+        indices : ndarray of shape (n_samples, sketch_size_)
+            For where they lie; likewise.
 
         Returns
         -------
@@ -571,17 +573,23 @@ class Sketch:
         rows = self._reservoir.take(np.searchsorted(self._reservoir.positions, which[held]))
         return rows._replace(positions=held)
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(self, folder: str | os.PathLike[str]) -> Sketch:
         """Write the sketch into a folder, as plain .npy files and a manifest.
 
         Parameters
         ----------
         folder : path-like
             A new folder, or an empty one.
+
+        Returns
+        -------
+        Sketch
+            The same rows, read from the folder.
         """
         from sketchmix import store  # noqa: PLC0415 - a room that is made of this one
 
         store.save(Path(folder), self)
+        return self.open(folder)
 
     @classmethod
     def open(cls, *folders: str | os.PathLike[str], allow_incomplete: bool = False) -> Sketch:

@@ -576,3 +576,9 @@ def check_iterable_of_batches(rows: object) -> Iterable[Any]:
             f"iterable of batches; got {rows!r} of type {type(rows).__name__}."
         )
     return rows
+
+
+def check_own_class(kind: type, base: type) -> None:
+    """An estimator of which `load` knows the class."""
+    if base not in kind.__bases__:
+        raise TypeError(f"{kind.__name__} is not a class of sketchmix, and load would not know it; pickle it.")

@@ -62,14 +62,14 @@ def parquet(
     return ParquetRows(parquet_files(paths), columns)
 
 
-def csv(path: str | os.PathLike[str], columns: Sequence[str] | None = None, header: bool = True) -> Source:
+def csv(path: str | os.PathLike[str], columns: str | Sequence[str] | None = None, header: bool = True) -> Source:
     r"""Rows of a CSV file, as float64.
 
     Parameters
     ----------
     path : str or path-like
         The file.
-    columns : sequence of str, optional
+    columns : str or sequence of str, optional
         Columns of numbers, in that order. Without it, all columns.
     header : bool, default=True
         Whether the first line has the names of the columns. Without names, they are "f0", "f1", ...
@@ -223,7 +223,7 @@ class CsvRows(Source):
 
     n_features: int
 
-    def __init__(self, path: Path, columns: Sequence[str] | None, header: bool) -> None:
+    def __init__(self, path: Path, columns: str | Sequence[str] | None, header: bool) -> None:
         self.path, self.header = path, header
         with self._opened({}) as reader:
             names = reader.schema.names

@@ -336,6 +336,7 @@ def test_files_of_folders_and_patterns_are_sorted(tmp_path: Path) -> None:
         ({"x": [None, [1.0]]}, None, "column 'x' is null in row 0"),
         ({"x": [[1.0], [2.0], [3.0, 4.0]]}, None, "column 'x' has a list of length 2 in row 2; expected 1"),
         ({"x": [[1.0]], "y": [[1.0]]}, None, r"has 2 columns of lists of numbers \('x', 'y'\)"),
+        ({"x": pa.array([[], []], pa.list_(pa.float32()))}, None, r"has shape \(2, 0\); expected at least one"),
         ({"x": ["a"]}, None, r"has 0 columns of lists of numbers \(\) and 0 of numbers; name those to read"),
         ({"x": ["a"]}, "x", "column 'x' of .*parquet is string; expected numbers, or lists of numbers"),
         ({"x": [["a"]]}, "x", "column 'x' of .*parquet is list"),

@@ -16,7 +16,7 @@ from sketchmix.sources.source import Source, batch_height, spans
 
 Array = NDArray[Any]
 
-# Linux reads about this much on one piece of advice, however much it was asked for.
+# Linux cuts advice about more than a device reads at once, which is some MB at the most.
 ADVISED_BYTES = 2**17
 # A later version differs in how it writes the names of fields, which a matrix has not.
 HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import sketchmix as sm
-from sketchmix import PCA, GaussianMixture, KMeans, Sketch, Sketcher
+from sketchmix import PCA, GaussianMixture, KMeans, Sketch, Sketcher, sources
 from sketchmix.base import one_blas_thread
 
 Array = NDArray[Any]
@@ -218,8 +218,7 @@ def test_blas_has_one_thread_in_a_fit_and_its_own_afterwards() -> None:
 
 def public_callables() -> Iterator[tuple[str, Any]]:
     """Every public function, class and method that this package defines."""
-    for name in sm.__all__:
-        thing = getattr(sm, name)
+    for name, thing in [(name, getattr(module, name)) for module in (sm, sources) for name in module.__all__]:
         yield name, thing
         if inspect.isclass(thing):
             for attribute, member in inspect.getmembers(thing):
@@ -275,4 +274,4 @@ def test_examples_in_the_documentation(name: str) -> None:
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     found = [test for name in MODULES for test in finder.find(importlib.import_module(name)) if test.examples]
-    assert {test.name.split(".")[-1] for test in found} >= set(sm.__all__)
+    assert {test.name.split(".")[-1] for test in found} >= {*sm.__all__, *sources.__all__}

@@ -104,19 +104,23 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
         """What `_fitted` said, back from a file."""
         raise NotImplementedError
 
-    def _sketch_of(self, X: ArrayLike | Sketch, sketcher: Sketcher | None = None) -> Sketch:
+    def _sketch_of(self, X: ArrayLike | Source | Sketch, sketcher: Sketcher | None = None) -> Sketch:
         """The sketch to fit, made by `sketcher` or by a new one; sets what scikit-learn asks of the features."""
+        if isinstance(X, Source):
+            X = (sketcher or self._new_sketcher()).sketch(X)
         if isinstance(X, Sketch):
             validation.check_readable(X, least=1)
             self._adopt_features(X.sketcher)
             return X
         rows = Rows(self, X, reset=sketcher is None)
-        if sketcher is None:
-            params = self.get_params(deep=False)
-            sketcher = Sketcher(**{name: params[name] for name in SKETCHER_PARAMETERS}).fit_rows(rows)
+        sketcher = sketcher or self._new_sketcher().fit_rows(rows)
         if hasattr(self, "feature_names_in_"):
             sketcher.feature_names_in_ = self.feature_names_in_
         return sketcher.transform_rows(rows, 0)
+
+    def _new_sketcher(self) -> Sketcher:
+        parameters = self.get_params(deep=False)
+        return Sketcher(**{name: parameters[name] for name in SKETCHER_PARAMETERS})
 
     def _adopt_features(self, sketcher: Sketcher) -> None:
         self.n_features_in_ = sketcher.n_features_in_

@@ -182,12 +182,14 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.verbose = verbose
 
     @fitting
-    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike | Source | Sketch, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the mixture.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Rows, which are sketched and not looked at again; or a sketch of them.
         y : None
             Ignored.
@@ -216,13 +218,13 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         return self
 
     def fit_predict(
-        self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None
+        self, X: ArrayLike | Source | Sketch, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Array:
         """Fit, and label the rows from their kept entries.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Rows, which are sketched and not looked at again; or a sketch of them.
         y : None
             Ignored.

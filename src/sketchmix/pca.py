@@ -128,12 +128,14 @@ class PCA(
         self.verbose = verbose
 
     @fitting
-    def fit(self, X: ArrayLike | Sketch, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike | Source | Sketch, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Find the components.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), Source or Sketch
             Rows, which are sketched and not looked at again; or a sketch of them.
         y : None
             Ignored.

@@ -441,16 +441,20 @@ def check_row_exists(first_row: object, n_rows: int | None) -> int:
     return row
 
 
-def check_matrix(name: str, shape: tuple[int, ...], dtype: Any = None) -> tuple[int, int]:
-    """The shape of rows: two-dimensional and, if a type is given, of real numbers."""
-    if len(shape) != 2:
-        raise ValueError(
-            f"{name} has shape {tuple(shape)}; expected two dimensions, (n_samples, n_features). Reshape it."
+def check_numbers(name: str, dtype: np.dtype[Any]) -> None:
+    """A type of real numbers."""
+    if dtype.kind not in "biuf":
+        raise TypeError(
+            f"{name} holds entries of type {dtype}; expected real numbers. Convert them, as to float32."
         )
-    if min(shape) < 0 or (shape[0] and not shape[1]):
+
+
+def check_matrix(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
+    """The two dimensions of rows."""
+    if len(shape) != 2 or min(shape) < 0:
+        raise ValueError(f"{name} has shape {tuple(shape)}; expected (n_samples, n_features). Reshape it.")
+    if shape[0] and not shape[1]:
         raise ValueError(f"{name} has shape {tuple(shape)}; expected at least one feature.")
-    if dtype is not None and np.dtype(dtype).kind not in "biuf":
-        raise TypeError(f"{name} holds {dtype}; expected real numbers. Convert it, as to float32.")
     return int(shape[0]), int(shape[1])
 
 

@@ -62,14 +62,14 @@ def parquet(
     return ParquetRows(parquet_files(paths), columns)
 
 
-def csv(path: str | os.PathLike[str], columns: Sequence[str] | None = None, header: bool = True) -> Source:
+def csv(path: str | os.PathLike[str], columns: str | Sequence[str] | None = None, header: bool = True) -> Source:
     r"""Rows of a CSV file, as float64.
 
     Parameters
     ----------
     path : str or path-like
         The file.
-    columns : sequence of str, optional
+    columns : str or sequence of str, optional
         Columns of numbers, in that order. Without it, all columns.
     header : bool, default=True
         Whether the first line has the names of the columns. Without names, they are "f0", "f1", ...
@@ -201,7 +201,8 @@ def matrix_of(batch: Any, columns: list[str], width: int, row: int) -> Array:
     """Some rows, the first of which is number `row`, as an array: lists of floats without a copy."""
     parts = [batch.column(name) for name in columns]
     for name, part in zip(columns, parts, strict=True):
-        validation.check_no_nulls(name, part.is_null().to_numpy(zero_copy_only=False), row)
+        if part.null_count:
+            validation.check_no_nulls(name, nulls_of(part), row)
     if kind_of(parts[0].type) == "numbers":
         return np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1)
     return matrix_of_lists(columns[0], parts[0], width, row)
@@ -210,12 +211,17 @@ def matrix_of(batch: Any, columns: list[str], width: int, row: int) -> Array:
 def matrix_of_lists(name: str, lists: Any, width: int, row: int) -> Array:
     """Lists of the same length as an array."""
     validation.check_lengths(name, lists.value_lengths().to_numpy(), width, row)
-    entries = lists.flatten()
+    entries, shape = lists.flatten(), (len(lists), width)
     if entries.null_count:
-        is_null = entries.is_null().to_numpy(zero_copy_only=False)
-        validation.check_no_nulls(name, is_null.reshape(-1, width).any(axis=1), row)
-    matrix: Array = entries.to_numpy(zero_copy_only=False).reshape(-1, width)
+        validation.check_no_nulls(name, nulls_of(entries).reshape(shape).max(axis=1), row)
+    matrix: Array = entries.to_numpy(zero_copy_only=False).reshape(shape)
     return matrix
+
+
+def nulls_of(column: Any) -> Array:
+    """Where a column has no value."""
+    where: Array = column.is_null().to_numpy(zero_copy_only=False)
+    return where
 
 
 class CsvRows(Source):
@@ -223,9 +229,9 @@ class CsvRows(Source):
 
     n_features: int
 
-    def __init__(self, path: Path, columns: Sequence[str] | None, header: bool) -> None:
+    def __init__(self, path: Path, columns: str | Sequence[str] | None, header: bool) -> None:
         self.path, self.header = path, header
-        with self._opened({}) as reader:
+        with self._opened([]) as reader:
             names = reader.schema.names
         self.columns = names if columns is None else validation.check_choices("columns", columns, names)
         self.n_features = len(self.columns)
@@ -236,22 +242,25 @@ class CsvRows(Source):
 
     def _arrays(self) -> Iterator[Array]:
         row = 0
-        with self._opened({"include_columns": self.columns}) as reader:
+        with self._opened(self.columns) as reader:
             for batch in reader:
                 yield matrix_of(batch, self.columns, self.n_features, row)
                 row += batch.num_rows
 
     @contextmanager
-    def _opened(self, which: dict[str, list[str]]) -> Iterator[Any]:
-        """A reader of some columns as float64, so that later rows may have fractions where the first had none."""
+    def _opened(self, columns: list[str]) -> Iterator[Any]:
+        """A reader of some columns (of all, where none is named) as float64.
+
+        Left alone, Arrow would tell a column's type by its first rows, and refuse later ones with fractions.
+        """
         arrow, arrow_csv = imported("pyarrow", "csv"), imported("pyarrow.csv", "csv")
-        types = dict.fromkeys(which.get("include_columns", []), arrow.float64())
+        types = dict.fromkeys(columns, arrow.float64())
         read = arrow_csv.ReadOptions(
             use_threads=False,  # so that errors name their row
             block_size=max(LONGEST_LINE, batch_height(BYTES_OF_ONE_OF_TEXT)),
             autogenerate_column_names=not self.header,
         )
-        convert = arrow_csv.ConvertOptions(column_types=types, **which)
+        convert = arrow_csv.ConvertOptions(column_types=types, include_columns=columns)
         try:
             with arrow_csv.open_csv(self.path, read, convert_options=convert) as reader:
                 yield reader

@@ -111,7 +111,8 @@ class Chunked(Source):
     def __init__(self, name: str, opened: Opened) -> None:
         self._opened = opened
         with opened() as matrix:
-            self.n_rows, self.n_features = validation.check_matrix(name, matrix.shape, matrix.dtype)
+            self.n_rows, self.n_features = validation.check_matrix(name, matrix.shape)
+            validation.check_numbers(name, matrix.dtype)
 
     def read_from(self, first_row: int) -> Iterator[Array]:
         """Whole chunks of rows, but for the first and the last."""

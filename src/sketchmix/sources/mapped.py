@@ -16,7 +16,7 @@ from sketchmix.sources.source import Source, batch_height, spans
 
 Array = NDArray[Any]
 
-# Linux reads about this much on one piece of advice, however much it was asked for.
+# Linux cuts advice about more than a device reads at once, which is some MB at the most.
 ADVISED_BYTES = 2**17
 # A later version differs in how it writes the names of fields, which a matrix has not.
 HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
@@ -51,7 +51,8 @@ def npy(path: str | os.PathLike[str]) -> Source:
     """
     path = Path(path)
     shape, is_fortran, dtype, offset = read_header(path)
-    n_rows, n_features = validation.check_matrix(str(path), shape, dtype)
+    validation.check_numbers(str(path), dtype)
+    n_rows, n_features = validation.check_matrix(str(path), shape)
     entries = Entries(path, dtype, offset, n_rows, n_features)
     validation.check_not_truncated(path, path.stat().st_size, offset + n_rows * entries.row_bytes)
     return ColumnsOnDisk(entries) if is_fortran else RowsOnDisk(entries)
@@ -91,10 +92,10 @@ def raw(path: str | os.PathLike[str], n_features: int, dtype: DTypeLike = "float
     n_features = validation.check_integer("n_features", n_features, least=1)
     offset = validation.check_integer("offset", offset, least=0)
     number = np.dtype(dtype)
+    validation.check_numbers(str(path), number)
     number = number.newbyteorder("<") if number.isnative else number
     entries = Entries(path, number, offset, 0, n_features)
     n_rows = validation.check_whole_rows(path, path.stat().st_size - offset, entries.row_bytes)
-    validation.check_matrix(str(path), (n_rows, n_features), number)
     return RowsOnDisk(entries._replace(n_rows=n_rows))
 
 

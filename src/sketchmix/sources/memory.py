@@ -40,7 +40,8 @@ def array(X: ArrayLike) -> Source:
 def batches(iterable: Iterable[Any]) -> Source:
     """Rows that come in batches from an iterator, a generator, a list or any other iterable.
 
-    A generator, or another iterator, can be read once only. Estimators read it in a thread of its own.
+    A generator, or another iterator, can be read once only. Estimators read it in a thread of its own, one batch
+    ahead: it must not write into a batch that it gave away.
 
     Parameters
     ----------
@@ -69,7 +70,6 @@ class InMemory(Source):
 
     n_rows: int
     n_features: int
-
     rows: Any
 
     def __init__(self, X: Any, name: str = "X") -> None:
@@ -89,6 +89,7 @@ class InMemory(Source):
         if is_frame(self.rows):
             return 8 * self.n_features
         if scipy.sparse.issparse(self.rows):
+            # A number and its column, of 4 bytes each or a little more.
             return float(8 * self.rows.nnz / max(self.n_rows, 1))  # type: ignore[attr-defined]
         return float(self.n_features * self.rows.dtype.itemsize)
 

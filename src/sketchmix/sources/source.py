@@ -89,8 +89,10 @@ def height_of_chunks(row_bytes: int, chunk: int) -> int:
 
 def spans(first: int, last: int, height: int) -> Iterator[slice]:
     """From `first` to `last`, cut at the multiples of `height`."""
-    for start in range(first - first % height, last, height):
-        yield slice(max(start, first), min(start + height, last))
+    while first < last:
+        stop = min(first - first % height + height, last)
+        yield slice(first, stop)
+        first = stop
 
 
 def imported(name: str, extra: str) -> Any:

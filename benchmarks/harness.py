@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import resource
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,6 +68,18 @@ def over_seeds(
         times.append(time.perf_counter() - started)
         accuracies.append(matched(labels, y))
     return [name, np.mean(accuracies), np.std(accuracies), np.min(accuracies), float(np.median(times))]
+
+
+def peak_megabytes() -> float:
+    """The most memory that this process had."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+def in_a_process_of_its_own(function: Callable[..., Any], *args: object) -> Any:
+    """A process's peak never falls, so that each measurement needs a new one."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, args)
 
 
 @contextmanager

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
-import resource
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
-from harness import table
+from harness import in_a_process_of_its_own, peak_megabytes, table
 
 import sketchmix as sm
 
 P, Q = 1024, 41
-
-
-def peak_megabytes() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 def make_sketch(folder: Path, n: int, dtype: str) -> None:
@@ -48,12 +38,6 @@ def measure(folder: Path, K: int) -> list[object]:
     assert np.isfinite(model.means_).all()
     n, size = len(sketch), sketch.nbytes / 1e6
     return [n, K, sketch.values.dtype, sketch.nbytes / (n * Q), size, beyond, size / 4 + 64]
-
-
-def in_a_process_of_its_own(function: Callable[..., Any], *args: object) -> Any:
-    """A process's peak never falls, so that each measurement needs a new one."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, args)
 
 
 if __name__ == "__main__":

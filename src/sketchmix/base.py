@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -42,6 +42,20 @@ def fitting(method: Method) -> Method:
     """What is around a `fit`: BLAS is kept to one thread, and callbacks hear of the end even if it is an error."""
     managed: Method = with_callbacks(one_blas_thread(method))
     return managed
+
+
+def gathered(parts: Iterable[Array], X: ArrayLike | Source | Sketch) -> Array:
+    """Parts about the rows of X as one array; of a sketch, whose rows are counted, without holding both."""
+    if not isinstance(X, Sketch):
+        return np.concatenate(list(parts))
+    parts = iter(parts)
+    part = next(parts)
+    whole, end = np.empty((len(X), *part.shape[1:]), part.dtype), len(part)
+    whole[:end] = part
+    for part in parts:
+        whole[end : end + len(part)] = part
+        end += len(part)
+    return whole
 
 
 class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sketchmix import em, export, validation
-from sketchmix.base import SketchEstimator, fitting, one_blas_thread
+from sketchmix.base import SketchEstimator, fitting, gathered, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
 from sketchmix.parameters import HasTransformParameter
@@ -309,7 +309,7 @@ class KMeans(
         ndarray of shape (n_samples, n_clusters)
             Euclidean distances; of a sketch, estimates scaled by P/Q.
         """
-        distances: Array = np.sqrt(np.concatenate(list(self._squared_distances(X))))
+        distances: Array = np.sqrt(gathered(self._squared_distances(X), X))
         return distances
 
     def score(

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
 
 from sketchmix import em, export, validation
-from sketchmix.base import SketchEstimator, fitting, one_blas_thread
+from sketchmix.base import SketchEstimator, fitting, gathered, one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
 from sketchmix.parameters import HasTransformParameter
@@ -280,7 +280,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         ndarray of shape (n_samples,)
             Labels.
         """
-        return np.concatenate([joint.argmax(axis=1) for joint in self._joint_log_densities(X)])
+        return gathered((joint.argmax(axis=1) for joint in self._joint_log_densities(X)), X)
 
     def predict_proba(self, X: ArrayLike | Source | Sketch) -> Array:
         """The probability of each component given each row.
@@ -295,7 +295,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         ndarray of shape (n_samples, n_components)
             Responsibilities.
         """
-        return np.concatenate([responsibilities(joint) for joint in self._joint_log_densities(X)])
+        return gathered((responsibilities(joint) for joint in self._joint_log_densities(X)), X)
 
     def score_samples(self, X: ArrayLike | Source | Sketch) -> Array:
         """The log-likelihood of each row.
@@ -310,7 +310,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         ndarray of shape (n_samples,)
             Log-likelihoods.
         """
-        return np.concatenate([logsumexp(joint, axis=1) for joint in self._joint_log_densities(X)])
+        return gathered((logsumexp(joint, axis=1) for joint in self._joint_log_densities(X)), X)
 
     def score(self, X: ArrayLike | Source | Sketch, y: object = None) -> float:  # noqa: ARG002
         """The mean log-likelihood of the rows.

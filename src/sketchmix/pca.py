@@ -12,7 +12,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from sketchmix import em, export, validation
-from sketchmix.base import SketchEstimator, fitting
+from sketchmix.base import SketchEstimator, fitting, gathered
 from sketchmix.families import LowRank
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.families.low_rank import LowRankMixture
@@ -221,7 +221,7 @@ class PCA(
             Log-likelihoods.
         """
         validation.check_fitted(self, "components_")
-        return np.concatenate([self._family.log_density(block, self._mixture)[:, 0] for block in self._blocks(X)])
+        return gathered((self._family.log_density(block, self._mixture)[:, 0] for block in self._blocks(X)), X)
 
     def score(self, X: ArrayLike | Source | Sketch, y: object = None) -> float:  # noqa: ARG002
         """The mean log-likelihood of the rows.

@@ -42,6 +42,28 @@ class Reservoir(NamedTuple):
         return some._replace(positions=some.positions - first)
 
 
+class Growing:
+    """The reservoir of parts that come one after the other; what none of them can hold any more is forgotten."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, Reservoir | None]] = []
+        self._n_held, self._n_allowed = 0, 0
+
+    def add(self, n_rows: int, part: Reservoir | None) -> None:
+        """The next rows, and the dense ones among them."""
+        self._parts.append((n_rows, part))
+        self._n_held += len(part.rows) if part else 0
+        if self._n_held > self._n_allowed:
+            so_far = self.joined()
+            self._parts = [(sum(n for n, _ in self._parts), so_far)]
+            self._n_held = len(so_far.rows) if so_far else 0
+            self._n_allowed = 2 * self._n_held
+
+    def joined(self) -> Reservoir | None:
+        """The reservoir of all rows so far."""
+        return joined(self._parts)
+
+
 def joined(parts: Sequence[tuple[int, Reservoir | None]]) -> Reservoir | None:
     """The reservoir of all rows, from each part's number of rows and reservoir; None where a part has none.
 

@@ -6,6 +6,7 @@ reservoir of rows that were not thinned out says a lot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -40,21 +41,22 @@ class Candidates:
 
         A sketched row is completed by the mean of the rows at the coordinates that it did not keep.
         """
-        weight = np.ones(sketch.n_samples) if sample_weight is None else sample_weight
+        weights_of = weights_at(sample_weight)
         points = np.empty((0, sketch.sketcher.n_rotated_))
         positions = np.empty(0, int)
         if sketch.reservoir is not None:
-            useful = weight[sketch.reservoir.positions] > 0
+            useful = weights_of(sketch.reservoir.positions) > 0
             points, positions = (
                 sketch.reservoir.rows[useful].astype(float),
                 sketch.reservoir.positions[useful],
             )
         if len(points) < least:
-            others = np.setdiff1d(np.flatnonzero(weight), positions)
+            every = np.arange(sketch.n_samples)
+            others = np.setdiff1d(every[weights_of(every) > 0], positions)
             others = others[:: max(1, len(others) // (4 * least))]
             points = np.concatenate([points, completed_rows(sketch, others, sample_weight)])
             positions = np.concatenate([positions, others])
-        return cls(points, weight[positions])
+        return cls(points, weights_of(positions))
 
     def k_means_plus_plus(self, n: int, rng: np.random.RandomState) -> Array:
         """Pick n points, each with probability proportional to its squared distance from those picked before.
@@ -119,6 +121,11 @@ class Candidates:
         cumulative = np.cumsum(mass if mass.any() else self.weights)
         drawn: Array = np.searchsorted(cumulative, u * cumulative[-1], side="right")
         return drawn.clip(max=len(mass) - 1)
+
+
+def weights_at(sample_weight: Array | None) -> Callable[[Array], Array]:
+    """What gives the weights of the rows at some positions."""
+    return (lambda at: np.ones(len(at))) if sample_weight is None else (lambda at: sample_weight[at])
 
 
 def sort_keys(points: Array) -> Array:

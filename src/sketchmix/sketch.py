@@ -562,7 +562,8 @@ class Sketch:
         """Some of the rows, by a slice, a mask or an array of positions."""
         if not isinstance(rows, slice):
             rows = validation.check_positions(rows)
-        which = np.arange(self.n_samples)[rows]
+        n = self.n_samples
+        which = np.arange(*rows.indices(n)) if isinstance(rows, slice) else np.arange(n)[rows]
         return self._trusted(self._kept.take(rows), self._sketcher, self._reservoir_of(which))
 
     def _reservoir_of(self, which: Array) -> Reservoir | None:

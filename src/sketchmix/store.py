@@ -333,10 +333,14 @@ def opened(folder: Path, manifest: Manifest) -> Sketch:
     pieces = [Stored(folder, i, record, manifest) for i, record in enumerate(manifest.shards)]
     for piece in pieces:
         piece.map_all()
-    held = reservoir.joined([(piece.n_rows, piece.held()) for piece in pieces]) if pieces else None
+    held = reservoir.Growing()
+    for piece in pieces:
+        held.add(piece.n_rows, piece.held())
     size, types = manifest.sketcher.sketch_size_, (manifest.dtype, manifest.index_dtype)
     nothing = Block(np.empty((0, size), types[0]), np.empty((0, size), types[1]), 0.0)
-    return Sketch._trusted(Pieces(tuple(pieces) or (nothing,), size, *types), manifest.sketcher, held)
+    return Sketch._trusted(
+        Pieces(tuple(pieces) or (nothing,), size, *types), manifest.sketcher, held.joined() if pieces else None
+    )
 
 
 def opened_parts(folders: list[Path], *, allow_incomplete: bool) -> list[Sketch]:

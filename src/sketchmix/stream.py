@@ -42,7 +42,7 @@ class Filling:
         self._sketcher = sketcher
         self._first_row = first_row
         self._values, self._indices = values, indices
-        self._parts: list[tuple[int, Reservoir]] = []
+        self._held = reservoir.Growing()
         self._largest = 0.0
         self.n_rows = 0
 
@@ -56,14 +56,14 @@ class Filling:
         part = slice(self.n_rows, self.n_rows + rows.n_samples)
         first_row = self._first_row + self.n_rows
         largest, held = self._sketcher.sketch_into(rows, first_row, self._values[part], self._indices[part])
-        self._parts.append((rows.n_samples, held))
+        self._held.add(rows.n_samples, held)
         self._largest = max(self._largest, largest)
         self.n_rows += rows.n_samples
 
     def shard(self) -> Shard:
         """What was filled."""
         block = Block(self._values[: self.n_rows], self._indices[: self.n_rows], self._largest)
-        return Shard(block, reservoir.joined(self._parts))
+        return Shard(block, self._held.joined())
 
 
 def shards_of(
@@ -132,11 +132,13 @@ def sketch_in_memory(sketcher: Sketcher, job: Job, rows_per_shard: int | None) -
     """Sketch rows into shards that stay in memory."""
     batches = job.batches(sketcher)
     arrays = new_arrays(sketcher, rows_per_shard or default_rows(sketcher))
-    made = list(shards_of(sketcher, batches, job.first_row, arrays))
-    if not made:
+    blocks, held = list[Block](), reservoir.Growing()
+    for shard in shards_of(sketcher, batches, job.first_row, arrays):
+        blocks.append(shard.block)
+        held.add(shard.block.n_rows, shard.held)
+    if not blocks:
         return sketcher.transform(np.empty((0, sketcher.n_features_in_)), first_row=job.first_row)
-    held = reservoir.joined([(shard.block.n_rows, shard.held) for shard in made])
-    return Sketch._trusted(Pieces.of(*[shard.block for shard in made]), copy(sketcher), held)
+    return Sketch._trusted(Pieces.of(*blocks), copy(sketcher), held.joined())
 
 
 def new_arrays(sketcher: Sketcher, n_rows: int) -> Iterator[tuple[Array, Array]]:

@@ -79,6 +79,17 @@ def test_a_padded_mixture_is_given_the_padding(family: str) -> None:
     assert_allclose(apart, apart[0], atol=1e-6)
 
 
+@FAMILY
+def test_a_mixture_goes_on_to_onnx(family: str) -> None:
+    skl2onnx, reference = pytest.importorskip("skl2onnx"), pytest.importorskip("onnx.reference")
+    X = clusters(400, 20)
+    ours = mixture(family).fit(X)
+    converted = skl2onnx.to_onnx(ours.to_sklearn(), X[:1])
+    labels, probabilities = reference.ReferenceEvaluator(converted).run(None, {"X": X})
+    assert_array_equal(labels.ravel(), ours.predict(X))
+    assert_allclose(probabilities, ours.predict_proba(X), atol=1e-8)
+
+
 def test_an_empty_component_is_no_trouble() -> None:
     X = np.repeat(np.eye(8), 20, axis=0)
     with pytest.warns(UserWarning, match="component"):

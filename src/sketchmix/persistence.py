@@ -61,6 +61,7 @@ def write(path: Path, contents: Contents) -> None:
 def read(path: Path) -> Contents:
     """What is in a file, of which nothing is known but that it is what was written."""
     package = safetensors()
+    path.open("rb").close()  # whose errors name the path
     try:
         with package.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -125,10 +126,10 @@ def checksum(text: str, tensors: dict[str, Array]) -> str:
 
 def parameters_of(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
     """Parameters of a constructor: those that JSON can hold, and those that are arrays."""
+    named = {"random_state": seed_of(given["random_state"]), "dtype": validation.check_dtype(given["dtype"]).name}
+    given = given | named
     arrays = {name: validation.real_array(name, value) for name, value in given.items() if np.ndim(value) > 0}
     plain = {name: as_plain_number(value) for name, value in given.items() if name not in arrays}
-    plain["random_state"] = seed_of(given["random_state"])
-    plain["dtype"] = validation.check_dtype(given["dtype"]).name
     return plain, {PARAMETER + name: array for name, array in arrays.items()}
 
 

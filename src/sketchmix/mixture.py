@@ -22,7 +22,7 @@ from sketchmix.base import SketchEstimator, fitting, one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
 from sketchmix.parameters import HasTransformParameter
-from sketchmix.persistence import MOST_ITERATIONS, Reader
+from sketchmix.persistence import LARGEST_COUNT, Reader
 from sketchmix.progress import Audience, announced
 from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
@@ -587,7 +587,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         mixture = read.mixture(self._family, self.sketcher_.n_rotated_)
         self._limits = read.limits(self._family, mixture)
         self._set_canonical(mixture)
-        self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, MOST_ITERATIONS)
+        self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, LARGEST_COUNT)
         self.lower_bounds_ = read.lower_bounds(self.n_iter_)
         self.lower_bound_ = self.lower_bounds_[-1]
 

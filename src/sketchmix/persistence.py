@@ -31,7 +31,7 @@ VERSION = 1
 TEXT, CHECKSUM = "sketchmix", "sha256"
 # Before the name of a parameter of the constructor that is an array.
 PARAMETER = "parameters."
-MOST_ITERATIONS = 2**53
+LARGEST_COUNT = 2**53  # which every reader of JSON knows exactly
 # Of the largest entry: how far from symmetric rounding may leave a matrix, and how negative a variance of zero.
 ROUNDING = 1e-10
 
@@ -94,7 +94,7 @@ def state_of(text: str) -> dict[str, Any]:
         refuse("its JSON is nested too deeply")
     if member(state, "format") != FORMAT:
         refuse(f"its format is {state['format']!r}, not {FORMAT!r}")
-    if whole_number(state, "version", 1, MOST_ITERATIONS) > VERSION:
+    if whole_number(state, "version", 1, LARGEST_COUNT) > VERSION:
         refuse(f"it was written by a newer sketchmix, in version {state['version']} of the format; upgrade")
     return dict(state)
 
@@ -274,7 +274,8 @@ def checked_covariances(covariances: Array) -> Array:
 def checked_prior(prior: Array) -> Array:
     """Symmetric matrices without negative eigenvalues."""
     for k, matrix in enumerate(prior):
-        if not is_symmetric(matrix) or np.linalg.eigvalsh(matrix)[0] < -ROUNDING * np.abs(matrix).max():
+        least = -ROUNDING * np.abs(matrix).max()
+        if not (is_symmetric(matrix) and np.linalg.eigvalsh(matrix)[0] >= least):
             refuse(f"the prior of component {k} is not symmetric and positive semi-definite")
     return prior
 

@@ -377,6 +377,7 @@ TENSORS: list[tuple[str, str, Callable[[Array], Array | None], str]] = [
     ("low_rank", "prior", lambda x: -x, "the prior of component 0 is not symmetric and positive semi-definite"),
     ("low_rank", "factors", lambda x: with_entry(x, 1e200), "variances_ would contain NaN or infinity"),
     ("pca", "weights", lambda x: np.array([0.5, 0.5]), r"tensor 'weights' has shape \(2,\); expected \(1,\)"),
+    ("pca", "weights", lambda x: 2 * x, "weights must be non-negative and sum to 1; their sum is 2"),
     ("pca", "noise", lambda x: 0 * x, "tensor 'noise' has numbers that are not positive"),
 ]
 

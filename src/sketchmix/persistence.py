@@ -227,8 +227,8 @@ class Reader:
 
     def gaussian(self, rank: int, n_rotated: int) -> LowRankMixture:
         """The one component that a PCA is."""
-        weights = self.tensor("weights", (1,))
-        return self._low_rank(weights, self.tensor("means", (n_rotated, 1)), rank)
+        self.tensor("weights", (1,))
+        return self._low_rank(self.weights(), self.tensor("means", (n_rotated, 1)), rank)
 
     def _low_rank(self, weights: Array, means: Array, rank: int) -> LowRankMixture:
         p, k = means.shape

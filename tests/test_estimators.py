@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -202,6 +202,13 @@ def test_a_warm_start_with_other_features_is_refused_in_words() -> None:
     with pytest.raises(ValueError, match="5 features"):
         gm.fit(X[:, :5])
     assert_array_equal(gm.predict(X), before)
+
+
+@pytest.mark.parametrize("model", [GaussianMixture(2), KMeans(2, init="random", n_init=1), PCA(2)])
+def test_a_warning_points_at_who_called_fit(model: Any) -> None:
+    with pytest.warns(ConvergenceWarning, match="did not converge") as caught:
+        model.set_params(max_iter=1, random_state=0).fit(rows())
+    assert {warning.filename for warning in caught} == {__file__}
 
 
 def test_blas_has_one_thread_in_a_fit_and_its_own_afterwards() -> None:

@@ -14,8 +14,8 @@ from sketchmix.families import COVARIANCE_TYPES
 Array = NDArray[Any]
 
 FAMILY = pytest.mark.parametrize("family", COVARIANCE_TYPES)
-# 514 = 2 * 257 is padded.
-PADDED = 514
+# Odd and above 255: padded.
+PADDED = 257
 
 
 def clusters(n: int, p: int) -> Array:
@@ -67,16 +67,27 @@ def test_attributes_are_those_of_the_model(family: str) -> None:
     assert theirs.sample(3)[0].shape == (3, 20)
 
 
-@pytest.mark.parametrize("family", ["diag", "spherical", "low_rank"])
+@FAMILY
 def test_a_padded_mixture_is_given_the_padding(family: str) -> None:
     X = clusters(300, PADDED)
-    ours = mixture(family, transform="hadamard").fit(X)
+    ours = mixture(family, transform="hadamard", sketch_size=12).fit(X)
     assert ours.sketcher_.n_rotated_ > PADDED
     theirs = ours.to_sklearn()
     assert_array_equal(theirs.predict(X), ours.predict(X))
     assert_allclose(theirs.predict_proba(X), ours.predict_proba(X), atol=1e-6)
     apart = ours.score_samples(X) - theirs.score_samples(X)
     assert_allclose(apart, apart[0], atol=1e-6)
+
+
+@FAMILY
+def test_a_mixture_goes_on_to_onnx(family: str) -> None:
+    skl2onnx, reference = pytest.importorskip("skl2onnx"), pytest.importorskip("onnx.reference")
+    X = clusters(400, 20)
+    ours = mixture(family).fit(X)
+    converted = skl2onnx.to_onnx(ours.to_sklearn(), X[:1])
+    labels, probabilities = reference.ReferenceEvaluator(converted).run(None, {"X": X})
+    assert_array_equal(labels.ravel(), ours.predict(X))
+    assert_allclose(probabilities, ours.predict_proba(X), atol=1e-8)
 
 
 def test_an_empty_component_is_no_trouble() -> None:

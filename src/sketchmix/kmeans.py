@@ -19,7 +19,7 @@ from sketchmix.base import SketchEstimator, fitting, gathered, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
 from sketchmix.parameters import HasTransformParameter
-from sketchmix.persistence import MOST_ITERATIONS, Reader
+from sketchmix.persistence import LARGEST_COUNT, Reader
 from sketchmix.progress import UNSEEN, Audience, Watch, announced
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch
@@ -408,7 +408,7 @@ class KMeans(
 
     def _set_fitted(self, read: Reader) -> None:
         self._set_centers(read.centers(self.sketcher_.n_rotated_))
-        self.inertia_, self.n_iter_ = read.real("inertia"), read.count("n_iter", 1, MOST_ITERATIONS)
+        self.inertia_, self.n_iter_ = read.real("inertia"), read.count("n_iter", 1, LARGEST_COUNT)
 
     def _squared_distances(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
         """Squared distances of rows to the centers, a block of rows at a time."""

@@ -22,7 +22,7 @@ from sketchmix.base import SketchEstimator, fitting, gathered, one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
 from sketchmix.parameters import HasTransformParameter
-from sketchmix.persistence import MOST_ITERATIONS, Reader
+from sketchmix.persistence import LARGEST_COUNT, Reader
 from sketchmix.progress import Audience, announced
 from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
@@ -258,7 +258,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         def statistics_of_blocks() -> Iterator[Statistics]:
             for rotated in self._rotated(X):
                 block = dense_block(rotated)
-                labels.append(self._family.log_density(block, self._parameters).argmax(axis=1))
+                labels.append(self._family.log_density(block, self._parameters).argmax(axis=1).astype(np.int32))
                 yield self._family.statistics(block, self._parameters, None)
 
         total = reduce(add, statistics_of_blocks())
@@ -280,7 +280,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         ndarray of shape (n_samples,)
             Labels.
         """
-        return gathered((joint.argmax(axis=1) for joint in self._joint_log_densities(X)), X)
+        return gathered((joint.argmax(axis=1).astype(np.int32) for joint in self._joint_log_densities(X)), X)
 
     def predict_proba(self, X: ArrayLike | Source | Sketch) -> Array:
         """The probability of each component given each row.
@@ -589,7 +589,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         mixture = read.mixture(self._family, self.sketcher_.n_rotated_)
         self._limits = read.limits(self._family, mixture)
         self._set_canonical(mixture)
-        self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, MOST_ITERATIONS)
+        self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, LARGEST_COUNT)
         self.lower_bounds_ = read.lower_bounds(self.n_iter_)
         self.lower_bound_ = self.lower_bounds_[-1]
 

@@ -18,7 +18,7 @@ from sketchmix.families.axis_aligned import mean_of
 from sketchmix.families.low_rank import LowRankMixture
 from sketchmix.moments import Block, sums_by_coordinate
 from sketchmix.parameters import HasTransformParameter
-from sketchmix.persistence import MOST_ITERATIONS, Reader
+from sketchmix.persistence import LARGEST_COUNT, Reader
 from sketchmix.progress import Audience, announced
 from sketchmix.sketch import Sketch
 from sketchmix.sources import Source
@@ -304,7 +304,7 @@ class PCA(
     def _set_fitted(self, read: Reader) -> None:
         rank = read.count("rank", 1, self.n_features_in_ - 1)
         self._set_mixture(read.gaussian(rank, self.sketcher_.n_rotated_))
-        self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, MOST_ITERATIONS)
+        self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, LARGEST_COUNT)
         self.lower_bounds_ = read.lower_bounds(self.n_iter_)
 
     def _rotated_components(self) -> Array:

@@ -31,7 +31,7 @@ VERSION = 1
 TEXT, CHECKSUM = "sketchmix", "sha256"
 # Before the name of a parameter of the constructor that is an array.
 PARAMETER = "parameters."
-MOST_ITERATIONS = 2**53
+LARGEST_COUNT = 2**53  # which every reader of JSON knows exactly
 # Of the largest entry: how far from symmetric rounding may leave a matrix, and how negative a variance of zero.
 ROUNDING = 1e-10
 
@@ -61,6 +61,7 @@ def write(path: Path, contents: Contents) -> None:
 def read(path: Path) -> Contents:
     """What is in a file, of which nothing is known but that it is what was written."""
     package = safetensors()
+    path.open("rb").close()  # whose errors name the path
     try:
         with package.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
@@ -93,7 +94,7 @@ def state_of(text: str) -> dict[str, Any]:
         refuse("its JSON is nested too deeply")
     if member(state, "format") != FORMAT:
         refuse(f"its format is {state['format']!r}, not {FORMAT!r}")
-    if whole_number(state, "version", 1, MOST_ITERATIONS) > VERSION:
+    if whole_number(state, "version", 1, LARGEST_COUNT) > VERSION:
         refuse(f"it was written by a newer sketchmix, in version {state['version']} of the format; upgrade")
     return dict(state)
 
@@ -125,10 +126,10 @@ def checksum(text: str, tensors: dict[str, Array]) -> str:
 
 def parameters_of(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Array]]:
     """Parameters of a constructor: those that JSON can hold, and those that are arrays."""
+    named = {"random_state": seed_of(given["random_state"]), "dtype": validation.check_dtype(given["dtype"]).name}
+    given = given | named
     arrays = {name: validation.real_array(name, value) for name, value in given.items() if np.ndim(value) > 0}
     plain = {name: as_plain_number(value) for name, value in given.items() if name not in arrays}
-    plain["random_state"] = seed_of(given["random_state"])
-    plain["dtype"] = validation.check_dtype(given["dtype"]).name
     return plain, {PARAMETER + name: array for name, array in arrays.items()}
 
 
@@ -226,8 +227,8 @@ class Reader:
 
     def gaussian(self, rank: int, n_rotated: int) -> LowRankMixture:
         """The one component that a PCA is."""
-        weights = self.tensor("weights", (1,))
-        return self._low_rank(weights, self.tensor("means", (n_rotated, 1)), rank)
+        self.tensor("weights", (1,))
+        return self._low_rank(self.weights(), self.tensor("means", (n_rotated, 1)), rank)
 
     def _low_rank(self, weights: Array, means: Array, rank: int) -> LowRankMixture:
         p, k = means.shape
@@ -273,7 +274,8 @@ def checked_covariances(covariances: Array) -> Array:
 def checked_prior(prior: Array) -> Array:
     """Symmetric matrices without negative eigenvalues."""
     for k, matrix in enumerate(prior):
-        if not is_symmetric(matrix) or np.linalg.eigvalsh(matrix)[0] < -ROUNDING * np.abs(matrix).max():
+        least = -ROUNDING * np.abs(matrix).max()
+        if not (is_symmetric(matrix) and np.linalg.eigvalsh(matrix)[0] >= least):
             refuse(f"the prior of component {k} is not symmetric and positive semi-definite")
     return prior
 

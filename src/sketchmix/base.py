@@ -36,7 +36,7 @@ class SketchEstimator(BaseEstimator):  # type: ignore[misc]
 
     sketcher_: Sketcher
 
-    def _sketch_of(self, X: ArrayLike | Sketch, sketcher: Sketcher | None = None) -> Sketch:
+    def _sketch_of(self, X: ArrayLike | Sketch, sketcher: Sketcher | None = None, first_row: int = 0) -> Sketch:
         """The sketch to fit, made by `sketcher` or by a new one; sets what scikit-learn asks of the features."""
         if isinstance(X, Sketch):
             validation.check_readable(X, least=1)
@@ -48,7 +48,7 @@ class SketchEstimator(BaseEstimator):  # type: ignore[misc]
             sketcher = Sketcher(**{name: params[name] for name in SKETCHER_PARAMETERS}).fit_rows(rows)
         if hasattr(self, "feature_names_in_"):
             sketcher.feature_names_in_ = self.feature_names_in_
-        return sketcher.transform_rows(rows, 0)
+        return sketcher.transform_rows(rows, first_row)
 
     def _adopt_features(self, sketcher: Sketcher) -> None:
         self.n_features_in_ = sketcher.n_features_in_

@@ -14,12 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sketchmix import em, validation
-from sketchmix.base import SketchEstimator, one_blas_thread
+from sketchmix.base import one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
-from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
+from sketchmix.moments import Moments, Parameters, add_up, dense_block, squared_distances, unit_spheres
+from sketchmix.online import Averages, Batch, State, Stream, StreamEstimator
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.seeding import Candidates
-from sketchmix.sketch import Sketch
+from sketchmix.sketch import Sketch, Sketcher
 from sketchmix.sources import Rows
 
 Array = NDArray[Any]
@@ -48,7 +49,7 @@ class Lloyd:
             shift, centers = ((moved - centers) ** 2).sum(), moved
             if shift <= tol:
                 break
-        return Solution(centers, inertia, iteration, bool(shift <= tol))
+        return Solution(centers, moments.size, inertia, iteration, bool(shift <= tol))
 
     def _relocate(self, centers: Array, size: Array) -> Array:
         """Move the centers without rows to the dense points that are farthest from all centers."""
@@ -69,6 +70,7 @@ class Solution:
     """What Lloyd's loop ends with."""
 
     centers: Array
+    size: Array  # (K,): the weight of the rows of each cluster
     inertia: float
     n_iter: int
     converged: bool
@@ -84,7 +86,7 @@ class KMeans(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     ClusterMixin,  # type: ignore[misc]
-    SketchEstimator,
+    StreamEstimator,
 ):
     """k-means in one pass over the rows.
 
@@ -113,6 +115,9 @@ class KMeans(
     tol : float, default=1e-4
         Iterations end when the centers move by no more than this, in total square, as a share of the mean
         variance of a coordinate.
+    learning_decay : float, default=0.7
+        How fast `partial_fit` forgets, in [0, 1]. The first U rows, 100 for each cluster and coordinate, count
+        alike; after m rows, about U (m / U)^learning_decay are remembered: U of them for 0, and all for 1.
     dtype : {"float16", "float32", "float64"}, default="float32"
         What the sketch stores.
     random_state : int, RandomState instance or None, default=None
@@ -125,11 +130,13 @@ class KMeans(
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
         Centers, in the user's space.
     labels_ : ndarray of shape (n_samples,)
-        The nearest center of each row that was fitted, by its kept entries.
+        The nearest center of each row that was fitted (by `partial_fit`: of the last batch), by its kept entries.
     inertia_ : float
-        Sum of the rows' squared distances to their centers; estimated from the kept entries, scaled by P/Q.
+        Sum of these rows' squared distances to their centers; estimated from the kept entries, scaled by P/Q.
     n_iter_ : int
-        Iterations run.
+        Iterations run; after `partial_fit`, the number of batches.
+    n_samples_seen_ : int
+        Rows that were fitted, in all batches.
     sketcher_ : Sketcher
         What sketched the rows.
     n_features_in_ : int
@@ -165,6 +172,7 @@ class KMeans(
         n_init: int | str = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
+        learning_decay: float = 0.7,
         dtype: DTypeLike = "float32",
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -177,6 +185,7 @@ class KMeans(
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.learning_decay = learning_decay
         self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
@@ -202,19 +211,48 @@ class KMeans(
         self._check_parameters()
         sketch = self._sketch_of(X)
         validation.check_enough_rows("n_clusters", self.n_clusters, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        lloyd = Lloyd(sketch, weight, Candidates.of(sketch, weight, self.n_clusters))
-        rows_of_coordinate = em.rows_of_coordinate(sketch, weight, self.n_clusters)
-        start = best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))
-        solution = lloyd.run(
-            start, tol=self._squared_tolerance(lloyd), max_iter=self.max_iter, verbose=self.verbose
-        )
-        self.sketcher_ = sketch.sketcher
-        self._set_centers(solution.centers)
+        rows = Batch(sketch, validation.check_sample_weight(sample_weight, sketch.n_samples))
+        solution = self._run(sketch, validation.in_unit(rows.sample_weight))
+        self._shares = solution.size / solution.size.sum()
+        self._set_centers(solution.centers, sketch.sketcher)
+        self._set_labels(rows)
         self.n_iter_ = solution.n_iter
-        self.labels_, nearest = self._nearest(sketch)
-        self.inertia_ = float(nearest.sum() if sample_weight is None else np.asarray(sample_weight) @ nearest)
+        self._set_stream(Stream.after_fit(rows))
         self._warn(solution)
+        return self
+
+    @one_blas_thread
+    def partial_fit(
+        self,
+        X: ArrayLike | Sketch,
+        y: object = None,  # noqa: ARG002
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Go on with a batch of rows: centers become averages of theirs and of what is remembered of those before.
+
+        The first batch draws the rotation, or it goes on from a model that was fitted. The first rows, 100 for
+        each cluster and coordinate, are held as a sketch and fitted anew whenever they have doubled; until then
+        clusters may change places.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, the first of at least `n_clusters`; or a sketch of them, made by `sketcher_`.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        KMeans
+            This estimator.
+        """
+        self._check_parameters()
+        batch, _, state = self._take_in(X, sample_weight)
+        self._shares = state.statistics.size / state.statistics.size.sum()
+        self._set_centers(state.parameters.means, batch.sketch.sketcher)
+        self._set_labels(batch)
         return self
 
     def fit_predict(
@@ -264,7 +302,8 @@ class KMeans(
             labels.append(nearest.astype(np.int32))
             inertia += distances.min(axis=1).sum()
         shift = mean_of(total, size, 0.0)
-        self._set_centers(centers + shift)
+        self._set_centers(centers + shift, self.sketcher_)
+        self._stream = self._stream.without_statistics()
         self.labels_ = np.concatenate(labels)
         # Around the means of the rows, and no longer around the old centers.
         self.inertia_ = float(inertia - (size * shift**2).sum())
@@ -341,7 +380,34 @@ class KMeans(
             validation.check_integer("n_init", self.n_init, least=1)
         validation.check_integer("max_iter", self.max_iter, least=1)
         validation.check_real("tol", self.tol)
+        validation.check_learning_decay(self.learning_decay)
         validation.check_verbose(self.verbose)
+
+    def _run(self, sketch: Sketch, sample_weight: Array | None) -> Solution:
+        lloyd = Lloyd(sketch, sample_weight, Candidates.of(sketch, sample_weight, self.n_clusters))
+        rows_of_coordinate = em.rows_of_coordinate(sketch, sample_weight, self.n_clusters)
+        start = best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))
+        tol = self._squared_tolerance(lloyd)
+        return lloyd.run(start, tol=tol, max_iter=self.max_iter, verbose=self.verbose)
+
+    @property
+    def _n_parts(self) -> int:
+        return self.n_clusters
+
+    def _fit_anew(self, batch: Batch) -> tuple[Averages, Parameters]:
+        validation.check_first_batch("n_clusters", self.n_clusters, len(batch.sketch))
+        centers = self._run(batch.sketch, batch.sample_weight).centers
+        return Averages(batch.sketch, batch.sample_weight), unit_spheres(centers)
+
+    def _task(self, batch: Batch, variances: Array) -> Averages:  # noqa: ARG002
+        validation.check_stream({"n_clusters": self.n_clusters}, {"n_clusters": len(self.cluster_centers_)})
+        return Averages(batch.sketch, batch.sample_weight)
+
+    def _state_of_fit(self, task: Averages, weight: float) -> State:
+        size = weight * self._shares
+        count = np.tile(size / task.sketch.scale, (len(self._centers), 1))
+        nothing = np.zeros_like(count)
+        return State(unit_spheres(self._centers), Moments(0.0, size, count, nothing, np.zeros_like(size)))
 
     def _squared_tolerance(self, lloyd: Lloyd) -> float:
         """How far the centers may move in the last iteration; at the least, as far as rounding moves them."""
@@ -367,9 +433,13 @@ class KMeans(
                 centers = candidates.at_random(self.n_clusters, rng)
             yield np.ascontiguousarray(centers.T)
 
-    def _set_centers(self, centers: Array) -> None:
-        self._centers = centers
-        self.cluster_centers_ = self.sketcher_.rotation_.inverse(centers.T)
+    def _set_centers(self, centers: Array, sketcher: Sketcher) -> None:
+        self._centers, self.sketcher_ = centers, sketcher
+        self.cluster_centers_ = sketcher.rotation_.inverse(centers.T)
+
+    def _set_labels(self, rows: Batch) -> None:
+        self.labels_, nearest = self._nearest(rows.sketch)
+        self.inertia_ = float(nearest.sum() if rows.sample_weight is None else rows.sample_weight @ nearest)
 
     def _squared_distances(self, X: ArrayLike | Sketch) -> Iterator[Array]:
         """Squared distances of rows to the centers, a block of rows at a time."""

@@ -17,9 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
 
 from sketchmix import em, validation
-from sketchmix.base import SketchEstimator, one_blas_thread
+from sketchmix.base import one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
+from sketchmix.online import Batch, State, Stream, StreamEstimator
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
@@ -31,7 +32,7 @@ Array = NDArray[Any]
 INIT_PARAMS = ("k-means++", "random_from_data")
 
 
-class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # type: ignore[misc]
+class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # type: ignore[misc]
     """A Gaussian mixture fitted in one pass over the rows.
 
     Each row is rotated, a few of its entries are kept, and the row is never looked at again. EM runs on what
@@ -70,6 +71,9 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         Initial weights.
     means_init : array-like of shape (n_components, n_features), optional
         Initial means.
+    learning_decay : float, default=0.7
+        How fast `partial_fit` forgets, in [0, 1]. The first U rows, 100 for each component and coordinate, count
+        alike; after m rows, about U (m / U)^learning_decay are remembered: U of them for 0, and all for 1.
     dtype : {"float16", "float32", "float64"}, default="float32"
         What the sketch stores.
     random_state : int, RandomState instance or None, default=None
@@ -97,16 +101,20 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     covariances_ : ndarray of shape (n_components, n_features, n_features) or (n_features, n_features)
         The covariances, in the user's space. For "full" and "tied" only.
     labels_ : ndarray of shape (n_samples,)
-        The most likely component of each row that was fitted, from its kept entries.
+        The most likely component of each row that was fitted (by `partial_fit`: of the last batch), from its kept
+        entries.
     converged_ : bool
-        Whether the last iteration gained less than `tol`.
+        Whether the last iteration gained less than `tol`; False after `partial_fit`.
     n_iter_ : int
-        Iterations of EM.
+        Iterations of EM; after `partial_fit`, the number of batches.
     lower_bound_ : float
         Mean log-likelihood of a row's kept entries at the last iteration (for "low_rank", with the logarithm of
-        the prior of its factors).
+        the prior of its factors). After `partial_fit`, of the rows of the last batch, before the model learned
+        from them.
     lower_bounds_ : list of float
-        The same at every iteration.
+        The same at every iteration; after `partial_fit`, `lower_bound_` alone.
+    n_samples_seen_ : int
+        Rows that were fitted, in all batches.
     sketcher_ : Sketcher
         What sketched the rows.
     n_features_in_ : int
@@ -155,6 +163,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         init_params: str = "k-means++",
         weights_init: ArrayLike | None = None,
         means_init: ArrayLike | None = None,
+        learning_decay: float = 0.7,
         dtype: DTypeLike = "float32",
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -173,6 +182,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.init_params = init_params
         self.weights_init = weights_init
         self.means_init = means_init
+        self.learning_decay = learning_decay
         self.dtype = dtype
         self.random_state = random_state
         self.warm_start = warm_start
@@ -199,12 +209,48 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self._check_parameters()
         sketch = self._sketch_of(X, self._warm_sketcher())
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        problem = em.Problem.of(self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar)
+        rows = Batch(sketch, validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem = self._problem(sketch, validation.in_unit(rows.sample_weight))
         problem, start = self._warm_parameters(problem) or self._first_parameters(problem)
-        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
+        result = self._run(problem, start)
         self._set_result(result, problem)
         self.labels_ = self.predict(sketch)
+        self._set_stream(Stream.after_fit(rows))
+        return self
+
+    @one_blas_thread
+    def partial_fit(
+        self,
+        X: ArrayLike | Sketch,
+        y: object = None,  # noqa: ARG002
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Go on with a batch of rows: one step of EM, on them and on what is remembered of those before.
+
+        The first batch draws the rotation, or it goes on from a model that was fitted. The first rows, 100 for
+        each component and coordinate, are held as a sketch and fitted anew whenever they have doubled; until then
+        components may change places.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, the first of at least `n_components`; or a sketch of them, made by `sketcher_`.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        GaussianMixture
+            This estimator.
+        """
+        self._check_parameters()
+        batch, problem, state = self._take_in(X, sample_weight)
+        self._set_model(problem, state.parameters)
+        self.converged_, self.lower_bound_ = False, state.log_likelihood
+        self.lower_bounds_ = [self.lower_bound_]
+        self.labels_ = self.predict(batch.sketch)
         return self
 
     def fit_predict(
@@ -254,6 +300,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         total = reduce(add, statistics_of_blocks())
         limits = replace(self._limits, support=2.0, share=1.0)  # rows of weight 1, and all that they have
         self._set_parameters(self._family.refined(total, self._parameters, limits))
+        self._stream = self._stream.without_statistics()
         self.labels_ = np.concatenate(labels)
         return self
 
@@ -459,12 +506,21 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         validation.check_integer("max_iter", self.max_iter, least=1)
         validation.check_integer("n_init", self.n_init, least=1)
         validation.check_choice("init_params", self.init_params, INIT_PARAMS)
+        validation.check_learning_decay(self.learning_decay)
         validation.check_verbose(self.verbose)
 
     def _wanted_family(self, sketch: Sketch) -> Family[Any, Any]:
         if self.covariance_type == LowRank.name:
             validation.check_rank(self.rank, sketch.n_features)
         return family_of(self.covariance_type, 1 if isinstance(self.rank, str) else self.rank)
+
+    def _problem(self, sketch: Sketch, sample_weight: Array | None) -> em.Problem:
+        family = self._wanted_family(sketch)
+        return em.Problem.of(family, sketch, sample_weight, self.n_components, self.reg_covar)
+
+    def _run(self, problem: em.Problem, start: Any) -> em.Fit:
+        report = em.printer(self.verbose)
+        return em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=report)
 
     def _first_parameters(self, problem: em.Problem) -> tuple[em.Problem, Any]:
         """Where EM starts: at the best of several starts, which a richer family takes from a simpler one's fit."""
@@ -510,22 +566,47 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         if not (self.warm_start and hasattr(self, "weights_")):
             return None
         validation.check_same_frame(problem.sketch, self.sketcher_)
-        wanted: dict[str, object] = {"n_components": self.n_components, "covariance_type": problem.family.name}
-        fitted: dict[str, object] = {"n_components": len(self.weights_), "covariance_type": self._family.name}
-        if isinstance(problem.family, LowRank) and isinstance(self._family, LowRank) and self.rank != "auto":
-            wanted["rank"], fitted["rank"] = self.rank, self._family.rank
-        validation.check_warm_start(wanted, fitted)
+        validation.check_warm_start(*self._kinds(problem.family))
         return problem.under(self._family), self._parameters
 
+    def _kinds(self, family: Family[Any, Any]) -> tuple[dict[str, object], dict[str, object]]:
+        """What is wanted now, of that family, and what was fitted."""
+        wanted: dict[str, object] = {"n_components": self.n_components, "covariance_type": family.name}
+        fitted: dict[str, object] = {"n_components": len(self.weights_), "covariance_type": self._family.name}
+        if isinstance(family, LowRank) and isinstance(self._family, LowRank) and self.rank != "auto":
+            wanted["rank"], fitted["rank"] = self.rank, self._family.rank
+        return wanted, fitted
+
+    @property
+    def _n_parts(self) -> int:
+        return self.n_components
+
+    def _fit_anew(self, batch: Batch) -> tuple[em.Problem, Any]:
+        validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
+        problem, start = self._first_parameters(self._problem(batch.sketch, batch.sample_weight))
+        return problem, self._run(problem, start).parameters
+
+    def _task(self, batch: Batch, variances: Array) -> em.Problem:
+        validation.check_stream(*self._kinds(self._wanted_family(batch.sketch)))
+        return em.Problem(
+            self._family, batch.sketch, batch.sample_weight, self.n_components, self.reg_covar, variances
+        )
+
+    def _state_of_fit(self, task: em.Problem, weight: float) -> State:
+        return State(self._parameters, task.remembered(self._parameters, weight))
+
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
-        self.sketcher_, self._family, self._limits = problem.sketch.sketcher, problem.family, problem.limits
-        self._set_parameters(result.parameters)
+        self._set_model(problem, result.parameters)
         self.converged_ = result.converged
         self.n_iter_ = result.n_iter
         self.lower_bounds_ = result.lower_bounds
         self.lower_bound_ = result.lower_bounds[-1]
         for trouble in em.troubles(result, problem):
             warnings.warn(trouble, ConvergenceWarning, stacklevel=3)
+
+    def _set_model(self, problem: em.Problem, parameters: Any) -> None:
+        self.sketcher_, self._family, self._limits = problem.sketch.sketcher, problem.family, problem.limits
+        self._set_parameters(parameters)
 
     def _set_parameters(self, parameters: Any) -> None:
         rotation = self.sketcher_.rotation_

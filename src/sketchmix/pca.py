@@ -11,10 +11,11 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from sketchmix import em, validation
-from sketchmix.base import SketchEstimator, one_blas_thread
-from sketchmix.families import LowRank
+from sketchmix.base import one_blas_thread
+from sketchmix.families import LowRank, LowRankMixture
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Block, sums_by_coordinate
+from sketchmix.online import Batch, State, Stream, StreamEstimator
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.sketch import Sketch
 from sketchmix.sources import Rows
@@ -29,7 +30,7 @@ class PCA(
     HasTransformParameter,
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
-    SketchEstimator,
+    StreamEstimator,
 ):
     """Principal components in one pass over the rows.
 
@@ -50,6 +51,9 @@ class PCA(
         Iterations end when one raises the mean log-likelihood of a row by less.
     max_iter : int, default=500
         Most iterations.
+    learning_decay : float, default=0.7
+        How fast `partial_fit` forgets, in [0, 1]. The first U rows, 100 for each component and coordinate, count
+        alike; after m rows, about U (m / U)^learning_decay are remembered: U of them for 0, and all for 1.
     dtype : {"float16", "float32", "float64"}, default="float32"
         What the sketch stores.
     random_state : int, RandomState instance or None, default=None
@@ -70,11 +74,14 @@ class PCA(
     noise_variance_ : float
         The mean variance in all other directions.
     converged_ : bool
-        Whether the last iteration gained less than `tol`.
+        Whether the last iteration gained less than `tol`; False after `partial_fit`.
     n_iter_ : int
-        Iterations run.
+        Iterations run; after `partial_fit`, the number of batches.
     lower_bounds_ : list of float
-        Mean log-likelihood of a row's kept entries, with the log prior of the factors, at every iteration.
+        Mean log-likelihood of a row's kept entries, with the log prior of the factors, at every iteration. After
+        `partial_fit`, that of the rows of the last batch, before the model learned from them.
+    n_samples_seen_ : int
+        Rows that were fitted, in all batches.
     sketcher_ : Sketcher
         What sketched the rows.
     n_features_in_ : int
@@ -109,6 +116,7 @@ class PCA(
         n_shared: int = 0,
         tol: float = 1e-4,
         max_iter: int = 500,
+        learning_decay: float = 0.7,
         dtype: DTypeLike = "float32",
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -119,6 +127,7 @@ class PCA(
         self.n_shared = n_shared
         self.tol = tol
         self.max_iter = max_iter
+        self.learning_decay = learning_decay
         self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
@@ -145,11 +154,45 @@ class PCA(
         sketch = self._sketch_of(X)
         validation.check_n_directions(self.n_components, sketch.n_features)
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        problem = em.Problem.of(LowRank(self.n_components), sketch, weight, 1, 0.0)
-        start = problem.begin(problem.seeding.start(mean_of_rows(sketch, weight)))
-        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=em.printer(self.verbose))
-        self._set_result(result, problem)
+        rows = Batch(sketch, validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem, result = self._run(sketch, validation.in_unit(rows.sample_weight))
+        self._set_mixture(problem, result.parameters)
+        self.converged_, self.n_iter_, self.lower_bounds_ = result.converged, result.n_iter, result.lower_bounds
+        if not result.converged:
+            warnings.warn(em.not_converged(result), ConvergenceWarning, stacklevel=2)
+        self._set_stream(Stream.after_fit(rows))
+        return self
+
+    @one_blas_thread
+    def partial_fit(
+        self,
+        X: ArrayLike | Sketch,
+        y: object = None,  # noqa: ARG002
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Go on with a batch of rows: one step of EM, on them and on what is remembered of those before.
+
+        The first batch draws the rotation, or it goes on from a model that was fitted. The first rows, 100 for
+        each component and coordinate, are held as a sketch and fitted anew whenever they have doubled.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, the first of at least `n_components`; or a sketch of them, made by `sketcher_`.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        PCA
+            This estimator.
+        """
+        self._check_parameters()
+        _, problem, state = self._take_in(X, sample_weight)
+        self._set_mixture(problem, state.parameters)
+        self.converged_, self.lower_bounds_ = False, [state.log_likelihood]
         return self
 
     def transform(self, X: ArrayLike | Sketch) -> Array:
@@ -251,11 +294,35 @@ class PCA(
         validation.check_integer("n_components", self.n_components, least=1)
         validation.check_real("tol", self.tol)
         validation.check_integer("max_iter", self.max_iter, least=1)
+        validation.check_learning_decay(self.learning_decay)
         validation.check_verbose(self.verbose)
 
-    def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
+    def _run(self, sketch: Sketch, sample_weight: Array | None) -> tuple[em.Problem, em.Fit]:
+        problem = em.Problem.of(LowRank(self.n_components), sketch, sample_weight, 1, 0.0)
+        start = problem.begin(problem.seeding.start(mean_of_rows(sketch, sample_weight)))
+        report = em.printer(self.verbose)
+        return problem, em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=report)
+
+    @property
+    def _n_parts(self) -> int:
+        return self.n_components
+
+    def _fit_anew(self, batch: Batch) -> tuple[em.Problem, LowRankMixture]:
+        validation.check_n_directions(self.n_components, batch.sketch.n_features)
+        validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
+        problem, result = self._run(batch.sketch, batch.sample_weight)
+        return problem, result.parameters
+
+    def _task(self, batch: Batch, variances: Array) -> em.Problem:
+        validation.check_stream({"n_components": self.n_components}, {"n_components": len(self.components_)})
+        return em.Problem(self._family, batch.sketch, batch.sample_weight, 1, 0.0, variances)
+
+    def _state_of_fit(self, task: em.Problem, weight: float) -> State:
+        return State(self._mixture, task.remembered(self._mixture, weight))
+
+    def _set_mixture(self, problem: em.Problem, mixture: LowRankMixture) -> None:
         self.sketcher_, self._family = problem.sketch.sketcher, LowRank(self.n_components)
-        self._mixture = self._family.canonical(result.parameters)
+        self._mixture = self._family.canonical(mixture)
         rotation, noise = self.sketcher_.rotation_, float(self._mixture.noise[0])
         factors = self._family.attributes(self._mixture, rotation)["factors_"][0]
         # Orthonormal even where a factor has no length, and explains no more than the noise.
@@ -267,9 +334,6 @@ class PCA(
         self.explained_variance_ratio_ = self.explained_variance_ / total
         self.mean_ = rotation.inverse(self._mixture.means.T)[0]
         self.noise_variance_ = noise
-        self.converged_, self.n_iter_, self.lower_bounds_ = result.converged, result.n_iter, result.lower_bounds
-        if not result.converged:
-            warnings.warn(em.not_converged(result), ConvergenceWarning, stacklevel=3)
 
     def _rotated_components(self) -> Array:
         """Components in the rotated frame, (n_rotated, n_components)."""

@@ -17,7 +17,7 @@ from sketchmix import em, validation
 from sketchmix.base import one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Moments, Parameters, add_up, dense_block, squared_distances, unit_spheres
-from sketchmix.online import Averages, Batch, State, Stream, StreamEstimator
+from sketchmix.online import Averages, Batch, State, Stream, StreamEstimator, rows_to_hold
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch, Sketcher
@@ -390,9 +390,8 @@ class KMeans(
         tol = self._squared_tolerance(lloyd)
         return lloyd.run(start, tol=tol, max_iter=self.max_iter, verbose=self.verbose)
 
-    @property
-    def _n_parts(self) -> int:
-        return self.n_clusters
+    def _rows_to_hold(self, sketch: Sketch) -> float:
+        return rows_to_hold(self.n_clusters, self.n_clusters * sketch.n_features, sketch)
 
     def _fit_anew(self, batch: Batch) -> tuple[Averages, Parameters]:
         validation.check_first_batch("n_clusters", self.n_clusters, len(batch.sketch))

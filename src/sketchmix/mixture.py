@@ -20,7 +20,7 @@ from sketchmix import em, validation
 from sketchmix.base import one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
-from sketchmix.online import Batch, State, Stream, StreamEstimator
+from sketchmix.online import Batch, State, Stream, StreamEstimator, rows_to_hold
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
@@ -577,9 +577,9 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
             wanted["rank"], fitted["rank"] = self.rank, self._family.rank
         return wanted, fitted
 
-    @property
-    def _n_parts(self) -> int:
-        return self.n_components
+    def _rows_to_hold(self, sketch: Sketch) -> float:
+        n_parameters = self._wanted_family(sketch).n_parameters(self.n_components, sketch.n_features)
+        return rows_to_hold(self.n_components, n_parameters, sketch)
 
     def _fit_anew(self, batch: Batch) -> tuple[em.Problem, Any]:
         validation.check_first_batch("n_components", self.n_components, len(batch.sketch))

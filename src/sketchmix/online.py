@@ -23,9 +23,10 @@ from sketchmix.sketch import Sketch, concatenate
 
 Array = NDArray[Any]
 
-# Rows are held until each component and coordinate has so many. Steps that meet a row once do not leave a bad
-# optimum, so that what the first rows lead to decides how a stream goes on.
+# Rows are held until each component and coordinate has so many, and each parameter so many kept entries. Steps
+# that meet a row once do not leave a bad optimum: what the first rows lead to decides how a stream goes on.
 ROWS_HELD_PER_COORDINATE = 100
+ENTRIES_HELD_PER_PARAMETER = 20
 
 
 class Task(Protocol):
@@ -114,6 +115,12 @@ class Schedule:
         return float(boxcox(seen / self.n_alike, 0 if seen < self.n_alike else 1 - self.decay))
 
 
+def rows_to_hold(n_means: int, n_parameters: int, sketch: Sketch) -> float:
+    """How many rows lead to a fit from which a stream can go on."""
+    by_coordinate = ROWS_HELD_PER_COORDINATE * n_means * sketch.scale
+    return max(by_coordinate, ENTRIES_HELD_PER_PARAMETER * n_parameters / sketch.sketch_size)
+
+
 @dataclass(frozen=True)
 class Batch:
     """Rows, and their weights as the user gave them."""
@@ -187,10 +194,9 @@ class StreamEstimator(SketchEstimator):
     learning_decay: float
     _stream: Stream
 
-    @property
     @abstractmethod
-    def _n_parts(self) -> int:
-        """How many means, or directions, there are to find."""
+    def _rows_to_hold(self, sketch: Sketch) -> float:
+        """How many rows lead to a fit from which a stream can go on."""
 
     @abstractmethod
     def _fit_anew(self, batch: Batch) -> tuple[Task, Any]:
@@ -208,7 +214,7 @@ class StreamEstimator(SketchEstimator):
         """A batch, what it asked of the model, and what became of that."""
         before = getattr(self, "_stream", Stream())
         batch = self._next_batch(X, sample_weight, before.n_rows)
-        schedule = Schedule(ROWS_HELD_PER_COORDINATE * self._n_parts * batch.sketch.scale, self.learning_decay)
+        schedule = Schedule(self._rows_to_hold(batch.sketch), self.learning_decay)
         forgetting = schedule.forgetting(before.weight, batch.weight)
         pooled = before.pooled_with(batch, forgetting)
         after = before.taking(batch, pooled)

@@ -15,7 +15,7 @@ from sketchmix.base import one_blas_thread
 from sketchmix.families import LowRank, LowRankMixture
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.moments import Block, sums_by_coordinate
-from sketchmix.online import Batch, State, Stream, StreamEstimator
+from sketchmix.online import Batch, State, Stream, StreamEstimator, rows_to_hold
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.sketch import Sketch
 from sketchmix.sources import Rows
@@ -303,12 +303,11 @@ class PCA(
         report = em.printer(self.verbose)
         return problem, em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=report)
 
-    @property
-    def _n_parts(self) -> int:
-        return self.n_components
+    def _rows_to_hold(self, sketch: Sketch) -> float:
+        validation.check_n_directions(self.n_components, sketch.n_features)
+        return rows_to_hold(1, LowRank(self.n_components).n_parameters(1, sketch.n_features), sketch)
 
     def _fit_anew(self, batch: Batch) -> tuple[em.Problem, LowRankMixture]:
-        validation.check_n_directions(self.n_components, batch.sketch.n_features)
         validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
         problem, result = self._run(batch.sketch, batch.sample_weight)
         return problem, result.parameters

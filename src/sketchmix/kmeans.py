@@ -390,6 +390,9 @@ class KMeans(
         tol = self._squared_tolerance(lloyd)
         return lloyd.run(start, tol=tol, max_iter=self.max_iter, verbose=self.verbose)
 
+    def _kinds(self, sketch: Sketch) -> tuple[dict[str, object], dict[str, object]]:  # noqa: ARG002
+        return {"n_clusters": self.n_clusters}, {"n_clusters": len(self.cluster_centers_)}
+
     def _rows_to_hold(self, sketch: Sketch) -> float:
         return rows_to_hold(self.n_clusters, self.n_clusters * sketch.n_features, sketch)
 
@@ -399,7 +402,6 @@ class KMeans(
         return Averages(batch.sketch, batch.sample_weight), unit_spheres(centers)
 
     def _task(self, batch: Batch, variances: Array) -> Averages:  # noqa: ARG002
-        validation.check_stream({"n_clusters": self.n_clusters}, {"n_clusters": len(self.cluster_centers_)})
         return Averages(batch.sketch, batch.sample_weight)
 
     def _state_of_fit(self, task: Averages, weight: float) -> State:

@@ -566,11 +566,11 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         if not (self.warm_start and hasattr(self, "weights_")):
             return None
         validation.check_same_frame(problem.sketch, self.sketcher_)
-        validation.check_warm_start(*self._kinds(problem.family))
+        validation.check_warm_start(*self._kinds(problem.sketch))
         return problem.under(self._family), self._parameters
 
-    def _kinds(self, family: Family[Any, Any]) -> tuple[dict[str, object], dict[str, object]]:
-        """What is wanted now, of that family, and what was fitted."""
+    def _kinds(self, sketch: Sketch) -> tuple[dict[str, object], dict[str, object]]:
+        family = self._wanted_family(sketch)
         wanted: dict[str, object] = {"n_components": self.n_components, "covariance_type": family.name}
         fitted: dict[str, object] = {"n_components": len(self.weights_), "covariance_type": self._family.name}
         if isinstance(family, LowRank) and isinstance(self._family, LowRank) and self.rank != "auto":
@@ -587,7 +587,6 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         return problem, self._run(problem, start).parameters
 
     def _task(self, batch: Batch, variances: Array) -> em.Problem:
-        validation.check_stream(*self._kinds(self._wanted_family(batch.sketch)))
         return em.Problem(
             self._family, batch.sketch, batch.sample_weight, self.n_components, self.reg_covar, variances
         )

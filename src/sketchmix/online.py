@@ -199,6 +199,10 @@ class StreamEstimator(SketchEstimator):
         """How many rows lead to a fit from which a stream can go on."""
 
     @abstractmethod
+    def _kinds(self, sketch: Sketch) -> tuple[dict[str, object], dict[str, object]]:
+        """What model is wanted, and what was fitted: a stream keeps to one."""
+
+    @abstractmethod
     def _fit_anew(self, batch: Batch) -> tuple[Task, Any]:
         """What `fit` finds in some rows."""
 
@@ -239,6 +243,8 @@ class StreamEstimator(SketchEstimator):
         if sketcher is not None and isinstance(X, Sketch):
             validation.check_same_sketcher(X, sketcher)
         sketch = self._sketch_of(X, sketcher, n_rows)
+        if n_rows:
+            validation.check_stream(*self._kinds(sketch))
         return Batch(sketch, validation.check_sample_weight(sample_weight, len(sketch)))
 
 

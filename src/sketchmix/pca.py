@@ -303,6 +303,9 @@ class PCA(
         report = em.printer(self.verbose)
         return problem, em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, report=report)
 
+    def _kinds(self, sketch: Sketch) -> tuple[dict[str, object], dict[str, object]]:  # noqa: ARG002
+        return {"n_components": self.n_components}, {"n_components": len(self.components_)}
+
     def _rows_to_hold(self, sketch: Sketch) -> float:
         validation.check_n_directions(self.n_components, sketch.n_features)
         return rows_to_hold(1, LowRank(self.n_components).n_parameters(1, sketch.n_features), sketch)
@@ -313,7 +316,6 @@ class PCA(
         return problem, result.parameters
 
     def _task(self, batch: Batch, variances: Array) -> em.Problem:
-        validation.check_stream({"n_components": self.n_components}, {"n_components": len(self.components_)})
         return em.Problem(self._family, batch.sketch, batch.sample_weight, 1, 0.0, variances)
 
     def _state_of_fit(self, task: em.Problem, weight: float) -> State:

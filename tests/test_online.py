@@ -204,6 +204,17 @@ def test_without_forgetting_rows_before_keep_their_share_of_all() -> None:
     assert Schedule(10.0, 0.5).forgetting(0, 5) == np.inf
 
 
+def test_the_lightest_batch_is_forgotten_in_proportion() -> None:
+    for decay in (0.0, 0.5, 1.0):
+        schedule = Schedule(100.0, decay)
+        assert_allclose(schedule.forgetting(1e4, 1e-20), 1e-20 * 100**-decay / 100)
+        assert_allclose(schedule.forgetting(10, 1e-20), 1e-21)
+    X = rows_of_three(900)
+    model = stream(mixture("spherical"), X[:800], [600, 200])
+    before = model.means_
+    assert_allclose(model.partial_fit(X[800:], sample_weight=1e-25).means_, before)
+
+
 @dataclass
 class Still:
     """The task of rows whose parameters stay as they are."""
@@ -332,7 +343,7 @@ def assert_models_agree(one: Any, other: Any, rtol: float = 1e-6, atol: float = 
 def test_rows_that_are_held_are_fitted_as_by_fit(make: Make, sizes: list[int]) -> None:
     """The last of these batches makes the rows so many, or doubles them."""
     X = rows_of_three(150)
-    assert_models_agree(stream(make(), X, sizes), make().fit(X))
+    assert_models_agree(stream(make(max_iter=10), X, sizes), make(max_iter=10).fit(X))
 
 
 @EVERY

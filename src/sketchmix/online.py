@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import boxcox
+from scipy.special import boxcox1p
 
 from sketchmix import em, validation
 from sketchmix.base import SketchEstimator
@@ -109,10 +109,12 @@ class Schedule:
 
     def forgetting(self, seen: float, new: float) -> float:
         """The integral of g over `new` rows after those `seen`: what adds up from batch to batch."""
-        return float(self._age(seen + new) - self._age(seen))
-
-    def _age(self, seen: float) -> float:
-        return float(boxcox(seen / self.n_alike, 0 if seen < self.n_alike else 1 - self.decay))
+        if seen == 0:
+            return np.inf
+        alike = min(new, max(0.0, self.n_alike - seen))
+        first, later, power = seen + alike, new - alike, 1 - self.decay
+        # In this form a batch may be as light as it likes beside all rows before.
+        return float(np.log1p(alike / seen) + (first / self.n_alike) ** power * boxcox1p(later / first, power))
 
 
 def rows_to_hold(n_means: int, n_parameters: int, sketch: Sketch) -> float:

@@ -212,7 +212,8 @@ class KMeans(
         sketch = self._sketch_of(X)
         validation.check_enough_rows("n_clusters", self.n_clusters, sketch.n_samples)
         rows = Batch(sketch, validation.check_sample_weight(sample_weight, sketch.n_samples))
-        solution = self._run(sketch, validation.in_unit(rows.sample_weight))
+        lloyd = self._lloyd(sketch, validation.in_unit(rows.sample_weight))
+        solution = self._run(lloyd, self._best_start(lloyd))
         self._shares = solution.size / solution.size.sum()
         self._set_centers(solution.centers, sketch.sketcher)
         self._set_labels(rows)
@@ -383,10 +384,14 @@ class KMeans(
         validation.check_learning_decay(self.learning_decay)
         validation.check_verbose(self.verbose)
 
-    def _run(self, sketch: Sketch, sample_weight: Array | None) -> Solution:
-        lloyd = Lloyd(sketch, sample_weight, Candidates.of(sketch, sample_weight, self.n_clusters))
-        rows_of_coordinate = em.rows_of_coordinate(sketch, sample_weight, self.n_clusters)
-        start = best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))
+    def _lloyd(self, sketch: Sketch, sample_weight: Array | None) -> Lloyd:
+        return Lloyd(sketch, sample_weight, Candidates.of(sketch, sample_weight, self.n_clusters))
+
+    def _best_start(self, lloyd: Lloyd) -> Array:
+        rows_of_coordinate = em.rows_of_coordinate(lloyd.sketch, lloyd.sample_weight, self.n_clusters)
+        return best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))
+
+    def _run(self, lloyd: Lloyd, start: Array) -> Solution:
         tol = self._squared_tolerance(lloyd)
         return lloyd.run(start, tol=tol, max_iter=self.max_iter, verbose=self.verbose)
 
@@ -396,10 +401,15 @@ class KMeans(
     def _rows_to_hold(self, sketch: Sketch) -> float:
         return rows_to_hold(self.n_clusters, self.n_clusters * sketch.n_features, sketch)
 
-    def _fit_anew(self, batch: Batch) -> tuple[Averages, Parameters]:
+    def _fit_anew(self, batch: Batch, present: Parameters | None) -> tuple[Averages, Parameters]:
         validation.check_first_batch("n_clusters", self.n_clusters, len(batch.sketch))
-        centers = self._run(batch.sketch, batch.sample_weight).centers
-        return Averages(batch.sketch, batch.sample_weight), unit_spheres(centers)
+        lloyd = self._lloyd(batch.sketch, batch.sample_weight)
+        solution = self._run(lloyd, self._best_start(lloyd))
+        if present is not None:
+            on = self._run(lloyd, present.means)
+            is_better = solution.inertia < (1 - self.tol) * on.inertia
+            solution = solution if is_better else on
+        return Averages(batch.sketch, batch.sample_weight), unit_spheres(solution.centers)
 
     def _task(self, batch: Batch, variances: Array) -> Averages:  # noqa: ARG002
         return Averages(batch.sketch, batch.sample_weight)

@@ -581,10 +581,16 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         n_parameters = self._wanted_family(sketch).n_parameters(self.n_components, sketch.n_features)
         return rows_to_hold(self.n_components, n_parameters, sketch)
 
-    def _fit_anew(self, batch: Batch) -> tuple[em.Problem, Any]:
+    def _fit_anew(self, batch: Batch, present: Any | None) -> tuple[em.Problem, Any]:
         validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
         problem, start = self._first_parameters(self._problem(batch.sketch, batch.sample_weight))
-        return problem, self._run(problem, start).parameters
+        anew = self._run(problem, start)
+        # A rank that is left to the rows may have changed.
+        if present is None or vars(problem.family) != vars(self._family):
+            return problem, anew.parameters
+        on = self._run(problem, present)
+        is_better = anew.lower_bounds[-1] > on.lower_bounds[-1] + self.tol
+        return problem, (anew if is_better else on).parameters
 
     def _task(self, batch: Batch, variances: Array) -> em.Problem:
         return em.Problem(

@@ -205,8 +205,8 @@ class StreamEstimator(SketchEstimator):
         """What model is wanted, and what was fitted: a stream keeps to one."""
 
     @abstractmethod
-    def _fit_anew(self, batch: Batch) -> tuple[Task, Any]:
-        """What `fit` finds in some rows."""
+    def _fit_anew(self, batch: Batch, present: Any | None) -> tuple[Task, Any]:
+        """What `fit` finds in some rows, or what it makes of the present parameters, whichever is better."""
 
     @abstractmethod
     def _task(self, batch: Batch, variances: Array) -> Task:
@@ -225,7 +225,7 @@ class StreamEstimator(SketchEstimator):
         pooled = before.pooled_with(batch, forgetting)
         after = before.taking(batch, pooled)
         if after.is_due(schedule):
-            task, parameters = self._fit_anew(joined(after.held))
+            task, parameters = self._fit_anew(joined(after.held), before.state and before.state.parameters)
             state = State.of(task, parameters)
             after = after.fitted_anew(state, schedule)
         else:

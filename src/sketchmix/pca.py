@@ -310,7 +310,7 @@ class PCA(
         validation.check_n_directions(self.n_components, sketch.n_features)
         return rows_to_hold(1, LowRank(self.n_components).n_parameters(1, sketch.n_features), sketch)
 
-    def _fit_anew(self, batch: Batch) -> tuple[em.Problem, LowRankMixture]:
+    def _fit_anew(self, batch: Batch, present: object) -> tuple[em.Problem, LowRankMixture]:  # noqa: ARG002
         validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
         problem, result = self._run(batch.sketch, batch.sample_weight)
         return problem, result.parameters

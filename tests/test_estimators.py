@@ -119,7 +119,8 @@ def test_a_subclass_keeps_its_parameters() -> None:
 
 def some_parameters(kind: type[Any]) -> dict[str, Any]:
     """A value for every parameter, none of them what a fit would store."""
-    everyone = {"sketch_size": 0.5, "transform": "auto", "n_shared": 1, "dtype": "float64", "random_state": 3}
+    of_sketcher = {"sketch_size": 0.5, "transform": "auto", "n_shared": 1, "dtype": "float64", "random_state": 3}
+    everyone = of_sketcher | {"learning_decay": 1}
     if kind is GaussianMixture:
         own = {
             "n_components": 2,
@@ -136,7 +137,7 @@ def some_parameters(kind: type[Any]) -> dict[str, Any]:
         return {**everyone, **own, "verbose": False}
     if kind is PCA:
         return {**everyone, "n_components": 2, "tol": 1, "max_iter": 50, "verbose": False}
-    return everyone
+    return of_sketcher
 
 
 @ESTIMATORS

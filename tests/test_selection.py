@@ -208,7 +208,7 @@ def test_other_warnings_pass(sketch: sm.Sketch) -> None:
         (
             {"n_clusters": 8},
             TypeError,
-            "'n_clusters' is no parameter that select .* those are init_params, max_iter",
+            "'n_clusters' is no parameter that select .* those are init_params, learning_decay, max_iter",
         ),
         ({"means_init": np.ones((2, 64))}, ValueError, "means_init is for one number of components, but .* has 5"),
         (

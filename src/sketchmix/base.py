@@ -80,7 +80,7 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
             Nothing.
         """
         validation.check_fitted(self, "sketcher_")
-        validation.check_own_class(type(self), SketchEstimator)
+        validation.check_own_class(type(self))
         contents = self._contents()
         self._of_contents(contents)  # refuses now what `load` would refuse
         persistence.write(Path(path), contents)
@@ -118,10 +118,12 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
         """What `_fitted` said, back from a file."""
         raise NotImplementedError
 
-    def _sketch_of(self, X: ArrayLike | Source | Sketch, sketcher: Sketcher | None = None) -> Sketch:
+    def _sketch_of(
+        self, X: ArrayLike | Source | Sketch, sketcher: Sketcher | None = None, first_row: int = 0
+    ) -> Sketch:
         """The sketch to fit, made by `sketcher` or by a new one; sets what scikit-learn asks of the features."""
         if isinstance(X, Source):
-            X = (sketcher or self._new_sketcher()).sketch(X)
+            X = (sketcher or self._new_sketcher()).sketch(X, first_row=first_row)
         if isinstance(X, Sketch):
             validation.check_readable(X, least=1)
             self._adopt_features(X.sketcher)
@@ -130,7 +132,7 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
         sketcher = sketcher or self._new_sketcher().fit_rows(rows)
         if hasattr(self, "feature_names_in_"):
             sketcher.feature_names_in_ = self.feature_names_in_
-        return sketcher.transform_rows(rows, 0)
+        return sketcher.transform_rows(rows, first_row)
 
     def _new_sketcher(self) -> Sketcher:
         parameters = self.get_params(deep=False)

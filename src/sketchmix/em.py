@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sketchmix.families import Family, Limits, Mixture, Statistics
-from sketchmix.moments import Parameters, add_up, sums_by_coordinate
+from sketchmix.moments import Moments, Parameters, add_up, sums_by_coordinate
 from sketchmix.progress import UNSEEN, Watch
 from sketchmix.sketch import Sketch
 
@@ -128,6 +128,16 @@ class Problem:
         """The M-step."""
         return self.family.maximise(statistics, parameters, self.limits)
 
+    def carried(self, statistics: Statistics, before: Mixture, after: Mixture) -> Statistics:
+        """Sums around some parameters, as the same rows' around others."""
+        carried: Statistics = self.family.carried(statistics, before, after)
+        return carried
+
+    def remembered(self, parameters: Mixture, weight: float) -> Statistics:
+        """What rows of this total weight could have added up to, of which the parameters are left."""
+        remembered: Statistics = self.family.remembered(parameters, weight, self.limits)
+        return remembered
+
 
 def support_of(sample_weight: Array | None) -> float:
     """What two rows weigh: less says nothing about a spread."""
@@ -145,12 +155,23 @@ def thinned(sketch: Sketch, sample_weight: Array | None, n_rows: int) -> tuple[S
 
 def pooled_variances(sketch: Sketch, sample_weight: Array | None) -> Array:
     """The variance of each rotated coordinate over the rows that kept it; their mean where there are too few."""
+    centre = centre_of(sketch, sample_weight)
+    # In float64, as one pass costs little: these are the scale that all else is measured by.
+    moments = add_up(sketch.kept, centre, sample_weight, exact=True)
+    return variances_of(moments, centre.means, support_of(sample_weight))
+
+
+def centre_of(sketch: Sketch, sample_weight: Array | None) -> Parameters:
+    """All rows together as one component of unit variances, around the mean at each coordinate."""
     count, total = sums_by_coordinate(sketch.kept, sketch.sketcher.n_rotated_, sample_weight)
     means = (total / np.where(count > 0, count, 1))[:, None]
-    around = Parameters(np.ones(1), means, np.ones_like(means))
-    # In float64, as one pass costs little: these are the scale that all else is measured by.
-    second = add_up(sketch.kept, around, sample_weight, exact=True).second[:, 0]
-    supported = count >= support_of(sample_weight)
+    return Parameters(np.ones(1), means, np.ones_like(means))
+
+
+def variances_of(moments: Moments, means: Array, support: float) -> Array:
+    """The variance of each coordinate, from sums around the means (P x 1) of all rows together."""
+    count, second = moments.count[:, 0], moments.second[:, 0]
+    supported = count >= support
     if not supported.any():
         return np.full(len(count), second.sum() / count.sum())
     variances = second[supported] / count[supported]

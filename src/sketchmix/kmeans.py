@@ -15,14 +15,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sketchmix import em, export, validation
-from sketchmix.base import SketchEstimator, fitting, gathered, one_blas_thread
+from sketchmix.base import fitting, gathered, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
-from sketchmix.moments import Moments, add_up, dense_block, squared_distances, unit_spheres
+from sketchmix.moments import Moments, Parameters, add_up, dense_block, squared_distances, unit_spheres
+from sketchmix.online import Averages, Batch, State, Stream, StreamEstimator, rows_to_hold
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.persistence import LARGEST_COUNT, Reader
 from sketchmix.progress import UNSEEN, Audience, Watch, announced
 from sketchmix.seeding import Candidates
-from sketchmix.sketch import Sketch
+from sketchmix.sketch import Sketch, Sketcher
 from sketchmix.sources import Source
 
 Array = NDArray[Any]
@@ -48,7 +49,7 @@ class Lloyd:
             inertia = moments.second.sum() * self.sketch.scale
             moved = self._relocate(centers + mean_of(moments.first, moments.count, 0.0), moments.size)
             shift, centers = ((moved - centers) ** 2).sum(), moved
-            solution = Solution(centers, inertia, iteration, bool(shift <= tol))
+            solution = Solution(centers, moments.size, inertia, iteration, bool(shift <= tol))
             stopped = watch.end(solution)
             if stopped or solution.converged:
                 break
@@ -73,6 +74,7 @@ class Solution:
     """What Lloyd's loop ends with."""
 
     centers: Array
+    size: Array  # (K,): the weight of the rows of each cluster
     inertia: float
     n_iter: int
     converged: bool
@@ -94,7 +96,7 @@ class KMeans(
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     ClusterMixin,  # type: ignore[misc]
-    SketchEstimator,
+    StreamEstimator,
 ):
     """k-means in one pass over the rows.
 
@@ -123,6 +125,9 @@ class KMeans(
     tol : float, default=1e-4
         Iterations end when the centers move by no more than this, in total square, as a share of the mean
         variance of a coordinate.
+    learning_decay : float, default=0.7
+        How fast `partial_fit` forgets, in [0, 1]. The first U rows, 100 for each cluster and coordinate, count
+        alike; after m rows, about U (m / U)^learning_decay are remembered: U of them for 0, and all for 1.
     dtype : {"float16", "float32", "float64"}, default="float32"
         What the sketch stores.
     random_state : int, RandomState instance or None, default=None
@@ -135,11 +140,13 @@ class KMeans(
     cluster_centers_ : ndarray of shape (n_clusters, n_features)
         Centers, in the user's space.
     labels_ : ndarray of shape (n_samples,)
-        The nearest center of each row that was fitted, by its kept entries.
+        The nearest center of each row that was fitted (by `partial_fit`: of the last batch), by its kept entries.
     inertia_ : float
-        Sum of the rows' squared distances to their centers; estimated from the kept entries, scaled by P/Q.
+        Sum of these rows' squared distances to their centers; estimated from the kept entries, scaled by P/Q.
     n_iter_ : int
-        Iterations run.
+        Iterations run; after `partial_fit`, the number of batches.
+    n_samples_seen_ : int
+        Rows that were fitted, in all batches.
     sketcher_ : Sketcher
         What sketched the rows.
     n_features_in_ : int
@@ -175,6 +182,7 @@ class KMeans(
         n_init: int | str = "auto",
         max_iter: int = 300,
         tol: float = 1e-4,
+        learning_decay: float = 0.7,
         dtype: DTypeLike = "float32",
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -187,6 +195,7 @@ class KMeans(
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.learning_decay = learning_decay
         self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
@@ -215,17 +224,49 @@ class KMeans(
         context = announced(self)
         sketch = self._sketch_of(X)
         validation.check_enough_rows("n_clusters", self.n_clusters, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        lloyd = Lloyd(sketch, weight, Candidates.of(sketch, weight, self.n_clusters))
-        rows_of_coordinate = em.rows_of_coordinate(sketch, weight, self.n_clusters)
-        start = best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))
+        rows = Batch(sketch, validation.check_sample_weight(sample_weight, sketch.n_samples))
+        lloyd = self._lloyd(sketch, validation.in_unit(rows.sample_weight))
         audience = Audience(self, context, lloyd, y)
-        solution = lloyd.run(start, tol=self._squared_tolerance(lloyd), max_iter=self.max_iter, watch=audience)
+        solution = self._run(lloyd, self._best_start(lloyd), audience)
         self._set_result(solution, lloyd)
-        self.labels_, nearest = self._nearest(sketch)
-        self.inertia_ = float(nearest.sum() if sample_weight is None else np.asarray(sample_weight) @ nearest)
+        self._set_labels(rows)
+        self._set_stream(Stream.after_fit(rows))
         self._warn(solution)
         audience.leave()
+        return self
+
+    @one_blas_thread
+    def partial_fit(
+        self,
+        X: ArrayLike | Sketch,
+        y: object = None,  # noqa: ARG002
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Go on with a batch of rows: centers become averages of theirs and of what is remembered of those before.
+
+        The first batch draws the rotation, or it goes on from a model that was fitted. The first rows, 100 for
+        each cluster and coordinate, are held as a sketch and fitted anew whenever they have doubled; until then
+        clusters may change places.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, the first of at least `n_clusters`; or a sketch of them, made by `sketcher_`.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        KMeans
+            This estimator.
+        """
+        self._check_parameters()
+        batch, _, state = self._take_in(X, sample_weight)
+        self._shares = state.statistics.size / state.statistics.size.sum()
+        self._set_centers(state.parameters.means, batch.sketch.sketcher)
+        self._set_labels(batch)
         return self
 
     def fit_predict(
@@ -275,7 +316,8 @@ class KMeans(
             labels.append(nearest.astype(np.int32))
             inertia += distances.min(axis=1).sum()
         shift = mean_of(total, size, 0.0)
-        self._set_centers(centers + shift)
+        self._set_centers(centers + shift, self.sketcher_)
+        self._stream = self._stream.without_statistics()
         self.labels_ = np.concatenate(labels)
         # Around the means of the rows, and no longer around the old centers.
         self.inertia_ = float(inertia - (size * shift**2).sum())
@@ -368,7 +410,43 @@ class KMeans(
             validation.check_integer("n_init", self.n_init, least=1)
         validation.check_integer("max_iter", self.max_iter, least=1)
         validation.check_real("tol", self.tol)
+        validation.check_learning_decay(self.learning_decay)
         validation.check_verbose(self.verbose)
+
+    def _lloyd(self, sketch: Sketch, sample_weight: Array | None) -> Lloyd:
+        return Lloyd(sketch, sample_weight, Candidates.of(sketch, sample_weight, self.n_clusters))
+
+    def _best_start(self, lloyd: Lloyd) -> Array:
+        rows_of_coordinate = em.rows_of_coordinate(lloyd.sketch, lloyd.sample_weight, self.n_clusters)
+        return best_start(lloyd, list(self._starts(lloyd, rows_of_coordinate)))
+
+    def _run(self, lloyd: Lloyd, start: Array, watch: Watch = UNSEEN) -> Solution:
+        return lloyd.run(start, tol=self._squared_tolerance(lloyd), max_iter=self.max_iter, watch=watch)
+
+    def _kinds(self, sketch: Sketch) -> tuple[dict[str, object], dict[str, object]]:  # noqa: ARG002
+        return {"n_clusters": self.n_clusters}, {"n_clusters": len(self.cluster_centers_)}
+
+    def _rows_to_hold(self, sketch: Sketch) -> float:
+        return rows_to_hold(self.n_clusters, self.n_clusters * sketch.n_features, sketch)
+
+    def _fit_anew(self, batch: Batch, present: Parameters | None) -> tuple[Averages, Parameters]:
+        validation.check_first_batch("n_clusters", self.n_clusters, len(batch.sketch))
+        lloyd = self._lloyd(batch.sketch, batch.sample_weight)
+        solution = self._run(lloyd, self._best_start(lloyd))
+        if present is not None:
+            on = self._run(lloyd, present.means)
+            is_better = solution.inertia < (1 - self.tol) * on.inertia
+            solution = solution if is_better else on
+        return Averages(batch.sketch, batch.sample_weight), unit_spheres(solution.centers)
+
+    def _task(self, batch: Batch, variances: Array) -> Averages:  # noqa: ARG002
+        return Averages(batch.sketch, batch.sample_weight)
+
+    def _state_of_fit(self, task: Averages, weight: float) -> State:
+        size = weight * self._shares
+        count = np.tile(size / task.sketch.scale, (len(self._centers), 1))
+        nothing = np.zeros_like(count)
+        return State(unit_spheres(self._centers), Moments(0.0, size, count, nothing, np.zeros_like(size)))
 
     def _squared_tolerance(self, lloyd: Lloyd) -> float:
         """How far the centers may move in the last iteration; at the least, as far as rounding moves them."""
@@ -395,20 +473,27 @@ class KMeans(
             yield np.ascontiguousarray(centers.T)
 
     def _set_result(self, solution: Solution, lloyd: Lloyd) -> None:
-        self.sketcher_ = lloyd.sketch.sketcher
-        self._set_centers(solution.centers)
+        self._shares = solution.size / solution.size.sum()
+        self._set_centers(solution.centers, lloyd.sketch.sketcher)
         self.n_iter_ = solution.n_iter
 
-    def _set_centers(self, centers: Array) -> None:
-        self._centers = centers
-        self.cluster_centers_ = self.sketcher_.rotation_.inverse(centers.T)
+    def _set_centers(self, centers: Array, sketcher: Sketcher) -> None:
+        self._centers, self.sketcher_ = centers, sketcher
+        self.cluster_centers_ = sketcher.rotation_.inverse(centers.T)
+
+    def _set_labels(self, rows: Batch) -> None:
+        self.labels_, nearest = self._nearest(rows.sketch)
+        self.inertia_ = float(nearest.sum() if rows.sample_weight is None else rows.sample_weight @ nearest)
 
     def _fitted(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        return {"inertia": self.inertia_, "n_iter": self.n_iter_}, {"centers": self._centers}
+        state = {"inertia": self.inertia_, "n_iter": self.n_iter_, **self._seen()}
+        return state, {"centers": self._centers, "weights": self._shares}
 
     def _set_fitted(self, read: Reader) -> None:
-        self._set_centers(read.centers(self.sketcher_.n_rotated_))
+        self._set_centers(read.centers(self.sketcher_.n_rotated_), self.sketcher_)
+        self._shares = read.weights((self._centers.shape[1],))
         self.inertia_, self.n_iter_ = read.real("inertia"), read.count("n_iter", 1, LARGEST_COUNT)
+        self._set_seen(read)
 
     def _squared_distances(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
         """Squared distances of rows to the centers, a block of rows at a time."""

@@ -18,12 +18,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
 
 from sketchmix import em, export, validation
-from sketchmix.base import SketchEstimator, fitting, gathered, one_blas_thread
+from sketchmix.base import fitting, gathered, one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
 from sketchmix.moments import Parameters, dense_block
+from sketchmix.online import Batch, State, Stream, StreamEstimator, rows_to_hold
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.persistence import LARGEST_COUNT, Reader
-from sketchmix.progress import Audience, announced
+from sketchmix.progress import UNSEEN, Audience, Watch, announced
 from sketchmix.ranks import best_rank
 from sketchmix.seeding import Candidates
 from sketchmix.sketch import Sketch, Sketcher
@@ -34,7 +35,7 @@ Array = NDArray[Any]
 INIT_PARAMS = ("k-means++", "random_from_data")
 
 
-class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # type: ignore[misc]
+class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # type: ignore[misc]
     """A Gaussian mixture fitted in one pass over the rows.
 
     Each row is rotated, a few of its entries are kept, and the row is never looked at again. EM runs on what
@@ -73,6 +74,9 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         Initial weights.
     means_init : array-like of shape (n_components, n_features), optional
         Initial means.
+    learning_decay : float, default=0.7
+        How fast `partial_fit` forgets, in [0, 1]. The first U rows, 100 for each component and coordinate, count
+        alike; after m rows, about U (m / U)^learning_decay are remembered: U of them for 0, and all for 1.
     dtype : {"float16", "float32", "float64"}, default="float32"
         What the sketch stores.
     random_state : int, RandomState instance or None, default=None
@@ -100,16 +104,20 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
     covariances_ : ndarray of shape (n_components, n_features, n_features) or (n_features, n_features)
         The covariances, in the user's space. For "full" and "tied" only.
     labels_ : ndarray of shape (n_samples,)
-        The most likely component of each row that was fitted, from its kept entries.
+        The most likely component of each row that was fitted (by `partial_fit`: of the last batch), from its kept
+        entries.
     converged_ : bool
-        Whether the last iteration gained less than `tol`.
+        Whether the last iteration gained less than `tol`; False after `partial_fit`.
     n_iter_ : int
-        Iterations of EM.
+        Iterations of EM; after `partial_fit`, the number of batches.
     lower_bound_ : float
         Mean log-likelihood of a row's kept entries at the last iteration (for "low_rank", with the logarithm of
-        the prior of its factors).
+        the prior of its factors). After `partial_fit`, of the rows of the last batch, before the model learned
+        from them.
     lower_bounds_ : list of float
-        The same at every iteration.
+        The same at every iteration; after `partial_fit`, `lower_bound_` alone.
+    n_samples_seen_ : int
+        Rows that were fitted, in all batches.
     sketcher_ : Sketcher
         What sketched the rows.
     n_features_in_ : int
@@ -158,6 +166,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         init_params: str = "k-means++",
         weights_init: ArrayLike | None = None,
         means_init: ArrayLike | None = None,
+        learning_decay: float = 0.7,
         dtype: DTypeLike = "float32",
         random_state: int | np.random.RandomState | None = None,
         warm_start: bool = False,
@@ -176,6 +185,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.init_params = init_params
         self.weights_init = weights_init
         self.means_init = means_init
+        self.learning_decay = learning_decay
         self.dtype = dtype
         self.random_state = random_state
         self.warm_start = warm_start
@@ -205,16 +215,52 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         context = announced(self)
         sketch = self._sketch_of(X, self._warm_sketcher())
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        problem = em.Problem.of(self._wanted_family(sketch), sketch, weight, self.n_components, self.reg_covar)
+        rows = Batch(sketch, validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem = self._problem(sketch, validation.in_unit(rows.sample_weight))
         problem, start = self._warm_parameters(problem) or self._first_parameters(problem)
         audience = Audience(self, context, problem, y)
-        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, watch=audience)
+        result = self._run(problem, start, audience)
         self._set_result(result, problem)
         for trouble in em.troubles(result, problem):
             warnings.warn(trouble, ConvergenceWarning, stacklevel=4)
         self.labels_ = self.predict(sketch)
+        self._set_stream(Stream.after_fit(rows))
         audience.leave()
+        return self
+
+    @one_blas_thread
+    def partial_fit(
+        self,
+        X: ArrayLike | Sketch,
+        y: object = None,  # noqa: ARG002
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Go on with a batch of rows: one step of EM, on them and on what is remembered of those before.
+
+        The first batch draws the rotation, or it goes on from a model that was fitted. The first rows, 100 for
+        each component and coordinate, are held as a sketch and fitted anew whenever they have doubled; until then
+        components may change places.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, the first of at least `n_components`; or a sketch of them, made by `sketcher_`.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        GaussianMixture
+            This estimator.
+        """
+        self._check_parameters()
+        batch, problem, state = self._take_in(X, sample_weight)
+        self._set_model(problem, state.parameters)
+        self.converged_, self.lower_bound_ = False, state.log_likelihood
+        self.lower_bounds_ = [self.lower_bound_]
+        self.labels_ = self.predict(batch.sketch)
         return self
 
     def fit_predict(
@@ -264,6 +310,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         total = reduce(add, statistics_of_blocks())
         limits = replace(self._limits, support=2.0, share=1.0)  # rows of weight 1, and all that they have
         self._set_parameters(self._family.refined(total, self._parameters, limits))
+        self._stream = self._stream.without_statistics()
         self.labels_ = np.concatenate(labels)
         return self
 
@@ -486,12 +533,20 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         validation.check_integer("max_iter", self.max_iter, least=1)
         validation.check_integer("n_init", self.n_init, least=1)
         validation.check_choice("init_params", self.init_params, INIT_PARAMS)
+        validation.check_learning_decay(self.learning_decay)
         validation.check_verbose(self.verbose)
 
     def _wanted_family(self, sketch: Sketch) -> Family[Any, Any]:
         if self.covariance_type == LowRank.name:
             validation.check_rank(self.rank, sketch.n_features)
         return family_of(self.covariance_type, 1 if isinstance(self.rank, str) else self.rank)
+
+    def _problem(self, sketch: Sketch, sample_weight: Array | None) -> em.Problem:
+        family = self._wanted_family(sketch)
+        return em.Problem.of(family, sketch, sample_weight, self.n_components, self.reg_covar)
+
+    def _run(self, problem: em.Problem, start: Any, watch: Watch = UNSEEN) -> em.Fit:
+        return em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, watch=watch)
 
     def _first_parameters(self, problem: em.Problem) -> tuple[em.Problem, Any]:
         """Where EM starts: at the best of several starts, which a richer family takes from a simpler one's fit."""
@@ -537,20 +592,50 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         if not (self.warm_start and hasattr(self, "weights_")):
             return None
         validation.check_same_frame(problem.sketch, self.sketcher_)
-        wanted: dict[str, object] = {"n_components": self.n_components, "covariance_type": problem.family.name}
-        fitted: dict[str, object] = {"n_components": len(self.weights_), "covariance_type": self._family.name}
-        if isinstance(problem.family, LowRank) and isinstance(self._family, LowRank) and self.rank != "auto":
-            wanted["rank"], fitted["rank"] = self.rank, self._family.rank
-        validation.check_warm_start(wanted, fitted)
+        validation.check_warm_start(*self._kinds(problem.sketch))
         return problem.under(self._family), self._parameters
 
+    def _kinds(self, sketch: Sketch) -> tuple[dict[str, object], dict[str, object]]:
+        family = self._wanted_family(sketch)
+        wanted: dict[str, object] = {"n_components": self.n_components, "covariance_type": family.name}
+        fitted: dict[str, object] = {"n_components": len(self.weights_), "covariance_type": self._family.name}
+        if isinstance(family, LowRank) and isinstance(self._family, LowRank) and self.rank != "auto":
+            wanted["rank"], fitted["rank"] = self.rank, self._family.rank
+        return wanted, fitted
+
+    def _rows_to_hold(self, sketch: Sketch) -> float:
+        n_parameters = self._wanted_family(sketch).n_parameters(self.n_components, sketch.n_features)
+        return rows_to_hold(self.n_components, n_parameters, sketch)
+
+    def _fit_anew(self, batch: Batch, present: Any | None) -> tuple[em.Problem, Any]:
+        validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
+        problem, start = self._first_parameters(self._problem(batch.sketch, batch.sample_weight))
+        anew = self._run(problem, start)
+        # A rank that is left to the rows may have changed.
+        if present is None or vars(problem.family) != vars(self._family):
+            return problem, anew.parameters
+        on = self._run(problem, present)
+        is_better = anew.lower_bounds[-1] > on.lower_bounds[-1] + self.tol
+        return problem, (anew if is_better else on).parameters
+
+    def _task(self, batch: Batch, variances: Array) -> em.Problem:
+        return em.Problem(
+            self._family, batch.sketch, batch.sample_weight, self.n_components, self.reg_covar, variances
+        )
+
+    def _state_of_fit(self, task: em.Problem, weight: float) -> State:
+        return State(self._parameters, task.remembered(self._parameters, weight))
+
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
-        self.sketcher_, self._family, self._limits = problem.sketch.sketcher, problem.family, problem.limits
-        self._set_parameters(result.parameters)
+        self._set_model(problem, result.parameters)
         self.converged_ = result.converged
         self.n_iter_ = result.n_iter
         self.lower_bounds_ = result.lower_bounds
         self.lower_bound_ = result.lower_bounds[-1]
+
+    def _set_model(self, problem: em.Problem, parameters: Any) -> None:
+        self.sketcher_, self._family, self._limits = problem.sketch.sketcher, problem.family, problem.limits
+        self._set_parameters(parameters)
 
     def _set_parameters(self, parameters: Any) -> None:
         self._set_canonical(self._family.canonical(parameters))
@@ -578,6 +663,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
             "share": limits.share,
             "converged": self.converged_,
             "n_iter": self.n_iter_,
+            **self._seen(),
         }
         return state, vars(self._parameters) | {
             "floor": limits.floor,
@@ -592,6 +678,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, SketchEstimator):  # 
         self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, LARGEST_COUNT)
         self.lower_bounds_ = read.lower_bounds(self.n_iter_)
         self.lower_bound_ = self.lower_bounds_[-1]
+        self._set_seen(read)
 
     def _joint_log_densities(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
         """Log weight plus log density of rows under each component, a block of rows at a time."""

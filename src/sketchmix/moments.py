@@ -174,6 +174,12 @@ class Moments:
             self.second + other.second,
         )
 
+    def around(self, shift: Array) -> Moments:
+        """The same sums around means moved by `shift`."""
+        moved = shift * (2 * self.first - shift * self.count)
+        of_variances = moved if self.second.ndim == 2 else moved.sum(axis=0)
+        return replace(self, first=self.first - shift * self.count, second=self.second - of_variances)
+
 
 def add_up(
     kept: Kept,

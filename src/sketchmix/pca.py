@@ -12,14 +12,15 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from sketchmix import em, export, validation
-from sketchmix.base import SketchEstimator, fitting, gathered
+from sketchmix.base import fitting, gathered, one_blas_thread
 from sketchmix.families import LowRank
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.families.low_rank import LowRankMixture
 from sketchmix.moments import Block, sums_by_coordinate
+from sketchmix.online import Batch, State, Stream, StreamEstimator, rows_to_hold
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.persistence import LARGEST_COUNT, Reader
-from sketchmix.progress import Audience, announced
+from sketchmix.progress import UNSEEN, Audience, Watch, announced
 from sketchmix.sketch import Sketch
 from sketchmix.sources import Source
 
@@ -33,7 +34,7 @@ class PCA(
     HasTransformParameter,
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
-    SketchEstimator,
+    StreamEstimator,
 ):
     """Principal components in one pass over the rows.
 
@@ -54,6 +55,9 @@ class PCA(
         Iterations end when one raises the mean log-likelihood of a row by less.
     max_iter : int, default=500
         Most iterations.
+    learning_decay : float, default=0.7
+        How fast `partial_fit` forgets, in [0, 1]. The first U rows, 100 for each component and coordinate, count
+        alike; after m rows, about U (m / U)^learning_decay are remembered: U of them for 0, and all for 1.
     dtype : {"float16", "float32", "float64"}, default="float32"
         What the sketch stores.
     random_state : int, RandomState instance or None, default=None
@@ -74,11 +78,14 @@ class PCA(
     noise_variance_ : float
         The mean variance in all other directions.
     converged_ : bool
-        Whether the last iteration gained less than `tol`.
+        Whether the last iteration gained less than `tol`; False after `partial_fit`.
     n_iter_ : int
-        Iterations run.
+        Iterations run; after `partial_fit`, the number of batches.
     lower_bounds_ : list of float
-        Mean log-likelihood of a row's kept entries, with the log prior of the factors, at every iteration.
+        Mean log-likelihood of a row's kept entries, with the log prior of the factors, at every iteration. After
+        `partial_fit`, that of the rows of the last batch, before the model learned from them.
+    n_samples_seen_ : int
+        Rows that were fitted, in all batches.
     sketcher_ : Sketcher
         What sketched the rows.
     n_features_in_ : int
@@ -113,6 +120,7 @@ class PCA(
         n_shared: int = 0,
         tol: float = 1e-4,
         max_iter: int = 500,
+        learning_decay: float = 0.7,
         dtype: DTypeLike = "float32",
         random_state: int | np.random.RandomState | None = None,
         verbose: int = 0,
@@ -123,6 +131,7 @@ class PCA(
         self.n_shared = n_shared
         self.tol = tol
         self.max_iter = max_iter
+        self.learning_decay = learning_decay
         self.dtype = dtype
         self.random_state = random_state
         self.verbose = verbose
@@ -152,15 +161,48 @@ class PCA(
         sketch = self._sketch_of(X)
         validation.check_n_directions(self.n_components, sketch.n_features)
         validation.check_enough_rows("n_components", self.n_components, sketch.n_samples)
-        weight = validation.in_unit(validation.check_sample_weight(sample_weight, sketch.n_samples))
-        problem = em.Problem.of(LowRank(self.n_components), sketch, weight, 1, 0.0)
-        start = problem.begin(problem.seeding.start(mean_of_rows(sketch, weight)))
+        rows = Batch(sketch, validation.check_sample_weight(sample_weight, sketch.n_samples))
+        problem, start = self._begun(sketch, validation.in_unit(rows.sample_weight))
         audience = Audience(self, context, problem, y)
-        result = em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, watch=audience)
+        result = self._run(problem, start, audience)
         self._set_result(result, problem)
         if not (result.converged or result.stopped):
             warnings.warn(em.not_converged(result), ConvergenceWarning, stacklevel=4)
+        self._set_stream(Stream.after_fit(rows))
         audience.leave()
+        return self
+
+    @one_blas_thread
+    def partial_fit(
+        self,
+        X: ArrayLike | Sketch,
+        y: object = None,  # noqa: ARG002
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Go on with a batch of rows: one step of EM, on them and on what is remembered of those before.
+
+        The first batch draws the rotation, or it goes on from a model that was fitted. The first rows, 100 for
+        each component and coordinate, are held as a sketch and fitted anew whenever they have doubled.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features), or Sketch
+            Rows, the first of at least `n_components`; or a sketch of them, made by `sketcher_`.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weight of each row: 2 counts as the row twice, 0 as its absence.
+
+        Returns
+        -------
+        PCA
+            This estimator.
+        """
+        self._check_parameters()
+        batch, problem, state = self._take_in(X, sample_weight)
+        self.sketcher_ = batch.sketch.sketcher
+        self._set_mixture(problem.family.canonical(state.parameters))
+        self.converged_, self.lower_bounds_ = False, [state.log_likelihood]
         return self
 
     def transform(self, X: ArrayLike | Source | Sketch) -> Array:
@@ -276,7 +318,34 @@ class PCA(
         validation.check_integer("n_components", self.n_components, least=1)
         validation.check_real("tol", self.tol)
         validation.check_integer("max_iter", self.max_iter, least=1)
+        validation.check_learning_decay(self.learning_decay)
         validation.check_verbose(self.verbose)
+
+    def _begun(self, sketch: Sketch, sample_weight: Array | None) -> tuple[em.Problem, LowRankMixture]:
+        """The problem, and where EM starts."""
+        problem = em.Problem.of(LowRank(self.n_components), sketch, sample_weight, 1, 0.0)
+        return problem, problem.begin(problem.seeding.start(mean_of_rows(sketch, sample_weight)))
+
+    def _run(self, problem: em.Problem, start: LowRankMixture, watch: Watch = UNSEEN) -> em.Fit:
+        return em.fit(problem, start, tol=self.tol, max_iter=self.max_iter, watch=watch)
+
+    def _kinds(self, sketch: Sketch) -> tuple[dict[str, object], dict[str, object]]:  # noqa: ARG002
+        return {"n_components": self.n_components}, {"n_components": len(self.components_)}
+
+    def _rows_to_hold(self, sketch: Sketch) -> float:
+        validation.check_n_directions(self.n_components, sketch.n_features)
+        return rows_to_hold(1, LowRank(self.n_components).n_parameters(1, sketch.n_features), sketch)
+
+    def _fit_anew(self, batch: Batch, present: object) -> tuple[em.Problem, LowRankMixture]:  # noqa: ARG002
+        validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
+        problem, start = self._begun(batch.sketch, batch.sample_weight)
+        return problem, self._run(problem, start).parameters
+
+    def _task(self, batch: Batch, variances: Array) -> em.Problem:
+        return em.Problem(self._family, batch.sketch, batch.sample_weight, 1, 0.0, variances)
+
+    def _state_of_fit(self, task: em.Problem, weight: float) -> State:
+        return State(self._mixture, task.remembered(self._mixture, weight))
 
     def _set_result(self, result: em.Fit, problem: em.Problem) -> None:
         self.sketcher_ = problem.sketch.sketcher
@@ -299,13 +368,14 @@ class PCA(
 
     def _fitted(self) -> tuple[dict[str, Any], dict[str, Array]]:
         state = {"rank": self._family.rank, "converged": self.converged_, "n_iter": self.n_iter_}
-        return state, vars(self._mixture) | {"lower_bounds": np.array(self.lower_bounds_)}
+        return state | self._seen(), vars(self._mixture) | {"lower_bounds": np.array(self.lower_bounds_)}
 
     def _set_fitted(self, read: Reader) -> None:
         rank = read.count("rank", 1, self.n_features_in_ - 1)
         self._set_mixture(read.gaussian(rank, self.sketcher_.n_rotated_))
         self.converged_, self.n_iter_ = read.flag("converged"), read.count("n_iter", 1, LARGEST_COUNT)
         self.lower_bounds_ = read.lower_bounds(self.n_iter_)
+        self._set_seen(read)
 
     def _rotated_components(self) -> Array:
         """Components in the rotated frame, (n_rotated, n_components)."""

@@ -194,9 +194,9 @@ class Reader:
             refuse(f"tensor {name!r} has shape {tensor.shape}; expected one number at least, in one row")
         return tensor
 
-    def weights(self) -> Array:
-        """The weights of a mixture."""
-        weights = self.vector("weights")
+    def weights(self, shape: tuple[int, ...] | None = None) -> Array:
+        """The weights of a mixture, or the shares of clusters."""
+        weights = self.vector("weights") if shape is None else self.tensor("weights", shape)
         if not (weights >= 0).all() or not np.isclose(weights.sum(), 1):
             refuse(f"weights must be non-negative and sum to 1; their sum is {weights.sum():g}")
         return weights

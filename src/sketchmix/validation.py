@@ -131,6 +131,27 @@ def check_enough_rows(name: str, value: object, n_samples: int) -> int:
     return number
 
 
+def check_first_batch(name: str, value: object, n_samples: int) -> int:
+    """A number of components or clusters that the first rows of a stream, or those since, can start."""
+    number = check_integer(name, value, least=1)
+    if number > n_samples:
+        raise ValueError(
+            f"the first batch has {n_samples} rows, fewer than {name}={number}; "
+            f"begin with a batch of at least {number} rows, or lower {name}."
+        )
+    return number
+
+
+def check_learning_decay(value: object) -> float:
+    """The exponent by which a stream forgets."""
+    decay = check_real("learning_decay", value)
+    if decay > 1:
+        raise ValueError(
+            f"learning_decay must be in [0, 1]; got {value}. 1 forgets nothing, 0 all but a fixed number of rows."
+        )
+    return decay
+
+
 def check_sample_weight(sample_weight: object, n_samples: int) -> Array | None:
     """One finite weight >= 0 for each row, or None."""
     if sample_weight is None:
@@ -405,11 +426,19 @@ def check_low_rank(family: Family[Any, Any]) -> LowRank:
 
 def check_warm_start(wanted: dict[str, object], fitted: dict[str, object]) -> None:
     """A fit can go on from a model of its own kind only."""
+    check_same_kind(wanted, fitted, "warm_start", "set warm_start=False to fit anew")
+
+
+def check_stream(wanted: dict[str, object], fitted: dict[str, object]) -> None:
+    """A stream goes on with a model of one kind."""
+    check_same_kind(wanted, fitted, "partial_fit", "call fit, or begin with a clone")
+
+
+def check_same_kind(wanted: dict[str, object], fitted: dict[str, object], name: str, cure: str) -> None:
+    """What goes on from a model must want one of its kind."""
     if wanted != fitted:
         was, now = (", ".join(f"{name}={value!r}" for name, value in kind.items()) for kind in (fitted, wanted))
-        raise ValueError(
-            f"warm_start goes on from a fit with {was}, but now it is {now}; set warm_start=False to fit anew."
-        )
+        raise ValueError(f"{name} goes on from a fit with {was}, but now it is {now}; {cure}.")
 
 
 def check_same_frame(sketch: Sketch, sketcher: Sketcher) -> None:
@@ -418,6 +447,15 @@ def check_same_frame(sketch: Sketch, sketcher: Sketcher) -> None:
         raise ValueError(
             f"the sketch was made by {sketch.sketcher!r}, whose rotation differs from that of the fitted model; "
             "make the sketch with the model's `sketcher_`."
+        )
+
+
+def check_same_sketcher(sketch: Sketch, sketcher: Sketcher) -> None:
+    """Batches of a stream keep entries of one frame, as many of each row, by one rule."""
+    if not sketcher.is_same_operator(sketch.sketcher):
+        raise ValueError(
+            f"the sketch was made by {sketch.sketcher!r}, another sketcher than that of the batches before; "
+            "make it with the model's `sketcher_`."
         )
 
 
@@ -582,7 +620,7 @@ def check_iterable_of_batches(rows: object) -> Iterable[Any]:
     return rows
 
 
-def check_own_class(kind: type, base: type) -> None:
+def check_own_class(kind: type) -> None:
     """An estimator of which `load` knows the class."""
-    if base not in kind.__bases__:
+    if kind.__module__.partition(".")[0] != __package__:
         raise TypeError(f"{kind.__name__} is not a class of sketchmix, and load would not know it; pickle it.")

@@ -6,7 +6,7 @@ from sketchmix.families.axis_aligned import AxisAligned
 from sketchmix.families.diagonal import Diagonal
 from sketchmix.families.family import Family, Limits, Mixture, Statistics
 from sketchmix.families.full import Full, Tied, Unrestricted
-from sketchmix.families.low_rank import LowRank
+from sketchmix.families.low_rank import LowRank, LowRankMixture
 from sketchmix.families.spherical import Spherical
 
 AXIS_ALIGNED: dict[str, AxisAligned] = {family.name: family for family in (Diagonal(), Spherical())}
@@ -31,6 +31,7 @@ __all__ = [
     "Full",
     "Limits",
     "LowRank",
+    "LowRankMixture",
     "Mixture",
     "Spherical",
     "Statistics",

@@ -91,6 +91,16 @@ class AxisAligned(Family[Parameters, Moments]):
         weights = statistics.size / statistics.size.sum()
         return Parameters(weights, mixture.means + shift, np.maximum(variances, limits.floor))
 
+    def carried(self, statistics: Moments, before: Parameters, after: Parameters) -> Moments:
+        return statistics.around(after.means - before.means)
+
+    def remembered(self, mixture: Parameters, weight: float, limits: Limits) -> Moments:
+        size = weight * mixture.weights
+        count = np.tile(limits.share * size, (len(mixture.means), 1))
+        of_coordinates = count * np.maximum(self.diagonals(mixture).T - limits.reg_covar, 0)
+        second = of_coordinates if mixture.variances.ndim == 2 else of_coordinates.sum(axis=0)
+        return Moments(0.0, size, count, np.zeros_like(count), second)
+
     def collapsed(self, mixture: Parameters, limits: Limits, shared: Array) -> Array:
         at_floor = (mixture.variances <= 2 * limits.floor) & (shared > 10 * limits.floor)
         return np.asarray(np.atleast_2d(at_floor).any(axis=0))

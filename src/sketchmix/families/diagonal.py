@@ -30,7 +30,6 @@ class Diagonal(AxisAligned):
 
     def spread(self, moments: Moments, shift: Array, previous: Array, support: float) -> Array:
         # sum r (d - shift)^2 / sum r, with shift either the mean of d or zero.
-        around_shift = moments.second - shift * (2 * moments.first - shift * moments.count)
-        variances = mean_of(np.maximum(around_shift, 0), moments.count, previous)
+        variances = mean_of(np.maximum(moments.around(shift).second, 0), moments.count, previous)
         says_nothing = (moments.count < support) & (moments.count < SEEN_BY_ALL * moments.size)
         return np.where(says_nothing, previous, variances)

@@ -128,6 +128,16 @@ class Family(ABC, Generic[M, S]):
         """The M-step on rows of which all entries were seen."""
         return self.maximise(statistics, mixture, limits)
 
+    # -- streams ------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def carried(self, statistics: S, before: M, after: M) -> S:
+        """Sums around one mixture, as the same rows' around another."""
+
+    @abstractmethod
+    def remembered(self, mixture: M, weight: float, limits: Limits) -> S:
+        """Sums of which the mixture is the maximiser, as rows of this total weight could have had."""
+
     @abstractmethod
     def collapsed(self, mixture: M, limits: Limits, shared: Array) -> Array:
         """Which components have variances at their floor, though the rows together do not, (K,)."""

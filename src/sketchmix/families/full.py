@@ -208,6 +208,32 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
             covariances[c] = repaired(moved, 0.0, limits.floor[c])
         return FullMixture(statistics.size / statistics.size.sum(), means, covariances)
 
+    def carried(self, statistics: FullStatistics, before: FullMixture, after: FullMixture) -> FullStatistics:
+        """By way of the rows as they are expected in full: all entries, with those that were not kept.
+
+        Around the mean before, these have the first moment S g and the second n S + S C S. From the same around
+        the mean after come the derivatives there, S^-1 (first moment) and S^-1 (second moment - n S) S^-1.
+        """
+        gradient, curvature = np.empty_like(statistics.gradient), np.empty_like(statistics.curvature)
+        for c, shared in enumerate(self.sharing(len(before.weights))):
+            S, factor = before.covariances[c], (root(after.covariances[c]), True)
+            size, shift = statistics.size[shared], (after.means - before.means)[:, shared]
+            first = S @ statistics.gradient[:, shared]
+            moved = first @ shift.T
+            around = S @ statistics.curvature[c] @ S - moved - moved.T + (size * shift) @ shift.T
+            beyond = around - size.sum() * (after.covariances[c] - S)
+            gradient[:, shared] = cho_solve(factor, first - size * shift)
+            curvature[c] = cho_solve(factor, cho_solve(factor, beyond).T)
+        return replace(statistics, gradient=gradient, curvature=curvature)
+
+    def remembered(self, mixture: FullMixture, weight: float, limits: Limits) -> FullStatistics:
+        size, curvature = weight * mixture.weights, np.empty_like(mixture.covariances)
+        for c, shared in enumerate(self.sharing(len(size))):
+            inverse = cho_solve((root(mixture.covariances[c]), True), np.eye(len(mixture.means)))
+            # What is added to S at every step is not the rows'.
+            curvature[c] = -size[shared].sum() * limits.share * limits.reg_covar * (inverse @ inverse)
+        return FullStatistics(0.0, size, np.zeros_like(mixture.means), curvature)
+
     def collapsed(self, mixture: FullMixture, limits: Limits, shared: Array) -> Array:  # noqa: ARG002
         """Where a direction of least variance is one in which the whole mixture varies."""
         spread = (mixture.means - (mixture.means @ mixture.weights)[:, None]) * np.sqrt(mixture.weights)

@@ -227,6 +227,30 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
             noise=np.maximum(noise + limits.reg_covar, limits.floor),
         )
 
+    def carried(
+        self, statistics: LowRankStatistics, before: LowRankMixture, after: LowRankMixture
+    ) -> LowRankStatistics:
+        """As d falls by the shift of a mean: cross by the shift times r E[z~], which is in `second`."""
+        r = self.rank
+        shift = (after.means - before.means).T
+        expected = statistics.second[:, :, -r - 1 :]  # the last row of a triangle: r E[z~]
+        cross = statistics.cross - shift[:, :, None] * expected
+        moved = (shift * (statistics.cross[:, :, r] + cross[:, :, r])).sum(axis=1)
+        return replace(statistics, cross=cross, energy=statistics.energy - moved)
+
+    def remembered(self, mixture: LowRankMixture, weight: float, limits: Limits) -> LowRankStatistics:
+        k, p, r = mixture.factors.shape
+        size = weight * mixture.weights
+        count = np.tile(limits.share * size[:, None], p)
+        ridge = mixture.noise[:, None, None] * mixture.prior
+        lower = np.eye(r + 1)[np.tril_indices(r + 1)]
+        cross = np.zeros((k, p, r + 1))
+        # The prior shrinks factors from what the rows alone would give.
+        cross[:, :, :r] = count[:, :, None] * mixture.factors + mixture.factors @ ridge
+        of_factors = (cross[:, :, :r] * mixture.factors).sum(axis=(1, 2)) + squares_under(ridge, mixture.factors)
+        of_noise = count.sum(axis=1) * np.maximum(mixture.noise - limits.reg_covar, 0)
+        return LowRankStatistics(0.0, size, count[:, :, None] * lower, cross, of_factors + of_noise)
+
     def collapsed(self, mixture: LowRankMixture, limits: Limits, shared: Array) -> Array:
         return np.asarray((mixture.noise <= 2 * limits.floor) & (shared > 10 * limits.floor))
 

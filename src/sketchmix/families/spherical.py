@@ -26,5 +26,4 @@ class Spherical(AxisAligned):
         return n_components - 1 + n_components * (n_features + 1)
 
     def spread(self, moments: Moments, shift: Array, previous: Array, support: float) -> Array:  # noqa: ARG002
-        moved = (shift * (2 * moments.first - shift * moments.count)).sum(axis=0)
-        return mean_of(np.maximum(moments.second - moved, 0), moments.count.sum(axis=0), previous)
+        return mean_of(np.maximum(moments.around(shift).second, 0), moments.count.sum(axis=0), previous)

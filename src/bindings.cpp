@@ -413,6 +413,8 @@ NB_MODULE(_core, m) {
   m.doc() =
       "The kernels of sketchmix. Internal: sizes are checked; that indices lie inside is for the caller to see "
       "to.";
+  // Python does not promise that everything is gone when it ends.
+  nb::set_leak_warnings(false);
   m.attr("level") = kernels.level;
   m.def("max_threads", &max_threads, "Threads that the next kernel may use.");
   nb::class_<RotationTables>(m, "Rotation", "How a row is rotated; see Rotation in core/kernels.hpp.")

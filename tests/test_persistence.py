@@ -545,3 +545,27 @@ def refused_or_valid(contents: Contents, folder: Path) -> None:
     for name, value in attributes_of(model).items():
         if isinstance(value, np.ndarray) and value.dtype.kind == "f":
             assert np.isfinite(value).all(), name
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KMeans(3, sketch_size=6, random_state=0),
+        PCA(2, sketch_size=6, random_state=0),
+        *[
+            GaussianMixture(3, covariance_type=name, rank=2, sketch_size=6, random_state=0)
+            for name in ("diag", "low_rank", "full")
+        ],
+    ],
+    ids=str,
+)
+def test_a_stream_goes_on_from_a_loaded_model_as_from_a_fitted_one(model: Any, tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(600, 12)) + 5 * np.repeat(np.eye(3, 12), 200, axis=0)
+    model.fit(X[::2]).save(tmp_path / "model")
+    loaded: Any = sm.load(tmp_path / "model")
+    assert loaded.n_samples_seen_ == 300
+    for stream in (model, loaded):
+        for batch in np.array_split(X[1::2], 3):
+            stream.partial_fit(batch)
+    assert loaded.n_samples_seen_ == model.n_samples_seen_ == 600
+    np.testing.assert_array_equal(loaded.score(X), model.score(X))

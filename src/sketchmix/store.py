@@ -379,11 +379,12 @@ def sketch_into(folder: Path, sketcher: Sketcher, job: Job, rows_per_shard: int 
     """Sketch rows into a folder; a new sketcher becomes that of the folder, if this goes on with one."""
     folder.mkdir(parents=True, exist_ok=True)
     with only_writer(folder):
+        if resume:
+            clean(folder)
         if resume and (folder / MANIFEST).exists():
             manifest = read_manifest(folder)
             check_same_job(folder, manifest, sketcher, job, rows_per_shard)
             sketcher.__dict__.update(manifest.sketcher.__dict__)
-            clean(folder)
         else:
             check_empty(folder)
             manifest = None

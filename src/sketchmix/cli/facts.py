@@ -24,6 +24,7 @@ def of_sketch(folder: Path, n_components: int | None = None) -> Facts:
         "first_row": manifest.first_row,
         **of_sketcher(manifest.sketcher),
         "dtype": manifest.dtype.name,
+        "seed": manifest.sketcher.random_state,
         "bytes": sum(file.n_bytes for shard in manifest.shards for file in shard.files.values()),
         "shards": len(manifest.shards),
         "rows_per_shard": manifest.rows_per_shard,
@@ -42,7 +43,6 @@ def of_sketcher(sketcher: Sketcher) -> Facts:
         "shared_entries": len(sketcher.shared_indices_),
         "share": sketcher.sketch_size_ / sketcher.n_rotated_,
         "transform": sketcher.transform_,
-        "seed": sketcher.get_params()["random_state"],
     }
 
 
@@ -65,7 +65,8 @@ def of_model_at(path: Path) -> Facts:
 
 def of_model(model: Model) -> Facts:
     """Of a fitted model."""
-    return {"kind": type(model).__name__, **of_sketcher(model.sketcher_), **of_fit(model)}
+    head = {"kind": type(model).__name__, "seed": model.random_state}
+    return head | of_sketcher(model.sketcher_) | of_fit(model)
 
 
 def of_fit(model: Model) -> Facts:

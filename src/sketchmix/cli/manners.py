@@ -20,8 +20,8 @@ OPTIONS_OF_ARGUMENTS = {
     "allow_incomplete=True": "--allow-incomplete",
     "as with rows=(first, after)": "as with --rows",
     "as in columns='embedding'": "with --columns",
-    "as in sources.zarr(path, array)": "with --dataset",
-    "as in sources.hdf5(path, dataset)": "with --dataset",
+    "sources.zarr(path, array)": "--dataset NAME",
+    "sources.hdf5(path, dataset)": "--dataset NAME",
     "give sources.raw(path, n_features)": "give --n-features",
     "For others, call the function of sketchmix.sources that reads them, such as sources.parquet(folder)": (
         "Of a file that has numbers and nothing else, give --n-features"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +62,21 @@ def timed(model: Any, X: Array) -> tuple[Array, float]:
     return labels, time.perf_counter() - started
 
 
-def draw(path: Path, ours: Array, theirs: Array) -> None:
-    """The means that each model found, as images."""
-    import matplotlib as mpl  # noqa: PLC0415 - the only part that needs it
+def pyplot() -> Any:
+    """What draws pictures, or a sentence that says how to get it."""
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 - the only part that needs it
+    except ImportError as error:
+        raise ImportError('matplotlib is needed to draw: pip install "sketchmix[demo]".') from error
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
+    return plt
+
+
+def draw(plt: Any, path: Path, ours: Array, theirs: Array) -> None:
+    """The means that each model found, as images."""
     figure, axes = plt.subplots(2, len(DIGITS), figsize=(1.7 * len(DIGITS), 3.9))
     titles = (f"sketchmix, {SKETCH_SIZE} of {SIDE**2} entries of each row", "scikit-learn, all entries")
     for row, means, title in zip(axes, (ours, theirs), titles, strict=True):
@@ -80,34 +89,51 @@ def draw(path: Path, ours: Array, theirs: Array) -> None:
     plt.close(figure)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How well a model does, and what it takes."""
+
+    model: str
+    accuracy: float
+    seconds: float
+    bytes: int
+
+
+def compare(X: Array, truth: Array, picture: Path | None) -> tuple[Outcome, Outcome]:
+    """Cluster images with one pass, and with scikit-learn; draw what both found, if that is wanted."""
+    plt = pyplot() if picture else None
+    K = len(DIGITS)
+    ours = sm.GaussianMixture(K, sketch_size=SKETCH_SIZE, n_init=3, random_state=0)
+    theirs = mixture.GaussianMixture(K, covariance_type="diag", n_init=3, random_state=0)
+    (our_labels, our_seconds), (their_labels, their_seconds) = timed(ours, X), timed(theirs, X)
+    if picture:
+        order = [int(np.argmin(((theirs.means_ - mean) ** 2).sum(axis=1))) for mean in ours.means_]
+        draw(plt, picture, ours.means_, theirs.means_[order])
+    n_bytes = ours.sketcher_.transform(X).nbytes
+    return (
+        Outcome("sketchmix, one pass", accuracy(our_labels, truth), our_seconds, n_bytes),
+        Outcome("scikit-learn, all entries", accuracy(their_labels, truth), their_seconds, X.nbytes),
+    )
+
+
 def main(picture: str = "demo.png") -> None:
     """Run the demo and write its picture."""
     X, truth = images()
-    K = len(DIGITS)
     digits = ", ".join(map(str, DIGITS))
     print(f"{len(X):,} images of digits {digits}: {X.shape[1]} features, {X.nbytes / 1e6:.0f} MB")
-    ours = sm.GaussianMixture(K, sketch_size=SKETCH_SIZE, n_init=3, random_state=0)
-    theirs = mixture.GaussianMixture(K, covariance_type="diag", n_init=3, random_state=0)
-    our_labels, our_seconds = timed(ours, X)
-    print("...and scikit-learn on all features, which takes a while longer", flush=True)
-    their_labels, their_seconds = timed(theirs, X)
-
-    sketch = ours.sketcher_.transform(X)
+    print("sketchmix from 4% of their entries, then scikit-learn from all, which takes a while longer", flush=True)
+    ours, theirs = compare(X, truth, Path(picture))
     print()
     print(f"{'':28}{'accuracy':>10}{'seconds':>10}{'data held':>12}")
-    for name, labels, seconds, nbytes in (
-        ("sketchmix, one pass", our_labels, our_seconds, sketch.nbytes),
-        ("scikit-learn, all entries", their_labels, their_seconds, X.nbytes),
-    ):
-        print(f"{name:28}{accuracy(labels, truth):>10.3f}{seconds:>10.2f}{nbytes / 1e6:>9.1f} MB")
+    for outcome in (ours, theirs):
+        held = f"{outcome.bytes / 1e6:.1f} MB"
+        print(f"{outcome.model:28}{outcome.accuracy:>10.3f}{outcome.seconds:>10.2f}{held:>12}")
     print()
     print(
         f"Every row was seen once, {SKETCH_SIZE} of its {X.shape[1]} rotated entries were kept "
-        f"({SKETCH_SIZE / X.shape[1]:.1%}), {X.nbytes / sketch.nbytes:.0f} times less to hold; "
-        f"{their_seconds / our_seconds:.0f} times faster."
+        f"({SKETCH_SIZE / X.shape[1]:.1%}), {theirs.bytes / ours.bytes:.0f} times less to hold; "
+        f"{theirs.seconds / ours.seconds:.0f} times faster."
     )
-    order = [int(np.argmin(((theirs.means_ - mean) ** 2).sum(axis=1))) for mean in ours.means_]
-    draw(Path(picture), ours.means_, theirs.means_[order])
     print(f"The means of both: {picture}")
 
 

@@ -560,10 +560,11 @@ class Sketch:
 
     def __getitem__(self, rows: slice | ArrayLike) -> Sketch:
         """Some of the rows, by a slice, a mask or an array of positions."""
-        if not isinstance(rows, slice):
+        if isinstance(rows, slice):
+            which = np.arange(*rows.indices(self.n_samples))
+        else:
             rows = validation.check_positions(rows)
-        n = self.n_samples
-        which = np.arange(*rows.indices(n)) if isinstance(rows, slice) else np.arange(n)[rows]
+            which = np.arange(self.n_samples)[rows]
         return self._trusted(self._kept.take(rows), self._sketcher, self._reservoir_of(which))
 
     def _reservoir_of(self, which: Array) -> Reservoir | None:

@@ -569,3 +569,10 @@ def test_a_stream_goes_on_from_a_loaded_model_as_from_a_fitted_one(model: Any, t
             stream.partial_fit(batch)
     assert loaded.n_samples_seen_ == model.n_samples_seen_ == 600
     np.testing.assert_array_equal(loaded.score(X), model.score(X))
+
+
+def test_the_same_model_is_the_same_bytes(tmp_path: Path) -> None:
+    model = KMeans(2, random_state=0).fit(np.random.default_rng(0).normal(size=(30, 5)))
+    for name in "abcdefgh":
+        model.save(tmp_path / name)
+        assert (tmp_path / name).read_bytes() == (tmp_path / "a").read_bytes()

@@ -55,7 +55,15 @@ def write(path: Path, contents: Contents) -> None:
     text = json.dumps(head | contents.state, allow_nan=False)
     tensors = {name: np.ascontiguousarray(array, dtype="<f8") for name, array in contents.tensors.items()}
     metadata = {TEXT: text, CHECKSUM: checksum(text, tensors)}
-    write_atomically(path, package.numpy.save(tensors, metadata))
+    write_atomically(path, in_order(package.numpy.save(tensors, metadata)))
+
+
+def in_order(data: bytes) -> bytes:
+    """A safetensors file whose metadata are sorted: the same model is the same bytes."""
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8:end]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + data[end:]
 
 
 def read(path: Path) -> Contents:

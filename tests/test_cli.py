@@ -145,6 +145,15 @@ def test_choices_are_those_of_the_library() -> None:
     assert set(options.COVARIANCES) == set(COVARIANCE_TYPES)
 
 
+def test_commands_of_the_readme_are_understood() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    lines = re.findall(r"^sketchmix .*", readme, re.MULTILINE)
+    assert len(lines) == 5
+    for line in lines:
+        _, name, *arguments = shlex.split(line, comments=True)
+        commands.sketchmix.commands[name].make_context(name, arguments)
+
+
 # -- the whole way ----------------------------------------------------------------------------------------
 
 
@@ -688,13 +697,13 @@ def sketch_in_child(arguments: list[str]) -> None:
 
 
 @contextmanager
-def begun(arguments: list[str], out: Path) -> Iterator[Any]:
-    """A process that has begun to sketch."""
+def begun(arguments: list[str], out: Path, least: int = 1) -> Iterator[Any]:
+    """A process that has sketched some shards, at least."""
     server = multiprocessing.get_context("forkserver")
     server.set_forkserver_preload(["tests.test_cli"])
     process = server.Process(target=sketch_in_child, args=(arguments,))
     process.start()
-    while not (out / "manifest.json").exists() and process.is_alive():
+    while n_shards(out) < least and process.is_alive():
         time.sleep(0.0002)
     yield process
     process.join(60)
@@ -704,17 +713,13 @@ def test_a_sketch_survives_being_killed_at_any_moment(
     long: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", do_not_wait)
-    whole = contents(long / "whole")
-    arguments = sketching(long / "X.npy", tmp_path / "timed")
-    with begun(arguments, tmp_path / "timed"):
-        began = time.perf_counter()
-    duration = time.perf_counter() - began
-    in_the_middle = 0
-    for number, moment in enumerate(np.random.default_rng(0).uniform(0, duration, 20)):
+    whole, in_the_middle = contents(long / "whole"), 0
+    rng = np.random.default_rng(0)
+    for number in range(20):
         out = tmp_path / str(number)
         arguments = sketching(long / "X.npy", out)
-        with begun(arguments, out) as process:
-            time.sleep(moment)
+        with begun(arguments, out, least=int(rng.integers(N_LONG // HEIGHT))) as process:
+            time.sleep(rng.uniform(0, 0.01))
             process.kill()
         in_the_middle += 0 < n_shards(out) < N_LONG // HEIGHT
         run(*arguments, "--resume")

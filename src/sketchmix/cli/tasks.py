@@ -104,7 +104,8 @@ def predict(
 
 def select(sketch: sm.Sketch, grid: dict[str, Any], output: Path | None, *, quiet: bool) -> Facts:
     """Compare mixtures, and save the best if it is wanted."""
-    safetensors() if output else None
+    if output:
+        safetensors()
     with fits_bar("fitting", None, "mixtures", quiet=quiet):
         selection = sm.select(sketch, **grid)
     if output:

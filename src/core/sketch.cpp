@@ -256,7 +256,7 @@ void sketch(const SketchTask<T>& task, int n_threads) {
     uint32_t* const list = kept.part(thread);
     MaskDrawer drawer(task.mask, rotation.n_rotated, bits.part(thread), marks.part(thread), drawn.part(thread),
                       list);
-#pragma omp for schedule(static) reduction(max : largest)
+#pragma omp for schedule(dynamic, 64) reduction(max : largest)
     for (size_t i = 0; i < task.n_rows; ++i) {
       const T* const raw = readable.row(i, thread);
       Ahead ahead(task.rows + static_cast<ptrdiff_t>(i + 1) * task.row_stride);

@@ -378,7 +378,9 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         """
         dtype = values.dtype
         float_dtype = np.result_type(rows.float_dtype, np.float64 if dtype == np.float64 else np.float32)
-        free = np.setdiff1d(np.arange(self.n_rotated_, dtype=np.uint32), self.shared_indices_)
+        is_free = np.ones(self.n_rotated_, bool)
+        is_free[self.shared_indices_] = False
+        free = np.flatnonzero(is_free).astype(np.uint32)
         tables = self.rotation_.tables(self.sketch_size_)
         largest = 0.0
         for first, block in rows.blocks(float_dtype):

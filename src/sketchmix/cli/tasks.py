@@ -33,8 +33,9 @@ def sketch(
     began = perf_counter()
     with rows_bar("sketching", rows_wanted(source.n_rows, which["rows"]), quiet=quiet) as tell:
         sm.Sketcher(**parameters).sketch(source, out=out, resume=resume, progress=tell, **which)
+        seconds = perf_counter() - began
     made = facts.of_sketch(out)
-    return made | pace(made["rows"] - n_before, began)
+    return made | pace(made["rows"] - n_before, seconds)
 
 
 def rows_there(folder: Path) -> int:
@@ -50,9 +51,8 @@ def rows_wanted(n_rows: int | None, span: tuple[int, int] | None) -> int | None:
     return max(0, (after if n_rows is None else min(after, n_rows)) - first)
 
 
-def pace(n_rows: int, began: float) -> Facts:
+def pace(n_rows: int, seconds: float) -> Facts:
     """How fast rows went by."""
-    seconds = perf_counter() - began
     return {"seconds": seconds, "rows_per_second": round(n_rows / seconds)}
 
 
@@ -99,7 +99,12 @@ def predict(
     began = perf_counter()
     with rows_bar("predicting", n_rows, quiet=quiet) as tell:
         n_done = write(output, questions, rows, tell)
-    return {"output": str(output), "columns": list(questions), "rows": n_done, **pace(n_done, began)}
+    return {
+        "output": str(output),
+        "columns": list(questions),
+        "rows": n_done,
+        **pace(n_done, perf_counter() - began),
+    }
 
 
 def select(sketch: sm.Sketch, grid: dict[str, Any], output: Path | None, *, quiet: bool) -> Facts:

@@ -129,6 +129,9 @@ class Entries(NamedTuple):
 class RowsOnDisk(Source):
     """A matrix in a file, whose rows follow each other."""
 
+    # A window takes no memory of its own, and a longer one less time between two.
+    BATCHES_AT_A_TIME = 4
+
     n_rows: int
     n_features: int
 
@@ -138,7 +141,7 @@ class RowsOnDisk(Source):
 
     def read_from(self, first_row: int) -> Iterator[Array]:
         """Windows of the file; the next is being read ahead while one is in use."""
-        height = batch_height(self.entries.row_bytes)
+        height = self.BATCHES_AT_A_TIME * batch_height(self.entries.row_bytes)
         with self.entries.path.open("rb") as file:
             for span in spans(first_row, self.n_rows, height):
                 rows = self._window(file, span)
@@ -160,6 +163,8 @@ class RowsOnDisk(Source):
 
 class ColumnsOnDisk(RowsOnDisk):
     """A matrix in a file, whose columns follow each other."""
+
+    BATCHES_AT_A_TIME = 1
 
     def _window(self, file: BinaryIO, span: slice) -> Array:
         dtype, height = self.entries.dtype, span.stop - span.start

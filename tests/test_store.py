@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sketchmix as sm
-from sketchmix import sources, store, stream
+from sketchmix import sources, stream
 from sketchmix.sketch import Sketch, Sketcher
+from sketchmix.stored import Part, Stored
 from tests.test_pieces import ESTIMATORS, bits_of
 
 Array = NDArray[Any]
@@ -195,11 +198,41 @@ def test_a_fit_to_a_folder_has_the_same_bits(make: Any, size: int, tmp_path: Pat
     assert bits_of(make().fit(stored), stored) == bits_of(make().fit(sketch), sketch)
 
 
+def test_fits_in_less_memory_than_the_sketch_has(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("how much address space a process has is read from /proc")
+    X = rows(20_000, 64)
+    n_bytes = new_sketcher(sketch_size=32).sketch((X for _ in range(60)), out=tmp_path).nbytes
+    allowed = n_bytes // 2
+    code = f"""
+import resource, warnings
+from pathlib import Path
+import sketchmix as sm
+warnings.simplefilter("ignore")  # two iterations are not enough
+families = ("diag", "spherical", "low_rank", "full", "tied")
+models = [sm.GaussianMixture(3, covariance_type=name, rank=2, max_iter=2, random_state=0) for name in families]
+models += [sm.KMeans(3, max_iter=2, random_state=0), sm.PCA(2, max_iter=2, random_state=0)]
+for model in models:
+    model.fit(sm.Sketch.open({str(tmp_path)!r})[:1000])  # libraries are loaded, threads have started
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + {allowed}
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for model in models:
+    sketch = sm.Sketch.open({str(tmp_path)!r})
+    print(len(sketch), round(model.fit(sketch).score(sketch), 3))
+"""
+    assert resource
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [str(60 * len(X))] * 7
+
+
 @pytest.mark.parametrize("step", [1, 3])
 def test_rows_of_a_folder_are_read_when_they_are_asked_for(step: int, tmp_path: Path) -> None:
     stored = new_sketcher().sketch(rows(), out=tmp_path, rows_per_shard=111)
     some = stored[50:600:step][::2]
-    assert all(isinstance(piece, store.Stored | store.Part) for piece in some.kept.pieces)
+    assert all(isinstance(piece, Stored | Part) for piece in some.kept.pieces)
     expected = new_sketcher().fit_transform(rows())[50:600:step][::2]
     assert_same(some, sm.concatenate([expected]))
 
@@ -211,7 +244,7 @@ def test_parts_join_without_copies(tmp_path: Path) -> None:
         new_sketcher().sketch(X, rows=span, out=folder, rows_per_shard=77)
     joined = Sketch.open(*folders)
     assert_same(joined, new_sketcher().fit_transform(X))
-    assert all(isinstance(piece, store.Stored) for piece in joined.kept.pieces)
+    assert all(isinstance(piece, Stored) for piece in joined.kept.pieces)
     with pytest.raises(ValueError, match=r"'.*b' ends before row 300, and '.*c' begins with row 350: none has"):
         Sketch.open(folders[1], folders[2])
     with pytest.raises(ValueError, match=r"begins with row 0: both have the rows between; sketch parts that"):

@@ -627,10 +627,10 @@ class Sketch:
         >>> mixture.means_.shape
         (2, 256)
         """
-        from sketchmix import store  # noqa: PLC0415 - a room that is made of this one
+        from sketchmix import stored  # noqa: PLC0415 - a room that is made of this one
 
         parts = [Path(folder) for folder in folders]
-        return concatenate(store.opened_parts(parts, allow_incomplete=allow_incomplete))
+        return concatenate(stored.opened_parts(parts, allow_incomplete=allow_incomplete))
 
     def to_csr(self) -> scipy.sparse.csr_array:
         """The kept entries as a sparse matrix.

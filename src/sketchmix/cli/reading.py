@@ -12,7 +12,7 @@ from sketchmix import Sketch, sources
 from sketchmix.cli.options import FileOptions
 from sketchmix.sources import Source
 from sketchmix.sources.anything import BY_SUFFIX
-from sketchmix.store import MANIFEST
+from sketchmix.stored import MANIFEST
 
 # What the functions that make sources call the options that they take.
 TAKES = {

@@ -15,7 +15,7 @@ from sketchmix.cli.labels import answers, write
 from sketchmix.cli.show import fits_bar, rows_bar
 from sketchmix.persistence import safetensors
 from sketchmix.sources import Source
-from sketchmix.store import MANIFEST, read_manifest
+from sketchmix.stored import MANIFEST, read_manifest
 
 MODELS: dict[str, Callable[[int], Model]] = {"gaussian": sm.GaussianMixture, "kmeans": sm.KMeans, "pca": sm.PCA}
 

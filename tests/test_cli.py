@@ -620,6 +620,21 @@ def test_iterations_are_counted(at_home: Path, monkeypatch: pytest.MonkeyPatch) 
     assert told == list(range(1, said["iterations"] + 1))
 
 
+def test_mixtures_are_counted(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    @contextmanager
+    def noting(what: str, total: None, unit: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+        assert (unit, quiet) == ("mixtures", False)
+        yield told.append
+
+    from sketchmix.cli import tasks  # noqa: PLC0415
+
+    monkeypatch.setattr(tasks, "fits_bar", noting)
+    asked("select", "sketch", "-k", "2,3", "--covariance", "diag,spherical")
+    assert told == [1, 2, 3, 4]
+
+
 # -- being stopped ----------------------------------------------------------------------------------------
 
 N_LONG, HEIGHT = 3000, 60

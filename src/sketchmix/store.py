@@ -164,8 +164,8 @@ def check_same_rows(folder: Path, manifest: Manifest, job: Job) -> None:
     if has_others or lacks_some:
         state = "is complete with" if manifest.complete else "has"
         raise ValueError(
-            f"the sketch in '{folder}' {state} {manifest.n_rows} rows, and cannot go on to {most}; resume with the "
-            "rows that it was begun with, or give another folder."
+            f"the sketch in '{folder}' {state} {manifest.n_rows} rows, and cannot go on to {most}; resume with "
+            "the rows that it was begun with, or give another folder."
         )
 
 
@@ -201,8 +201,8 @@ def sketch_into(folder: Path, sketcher: Sketcher, job: Job, rows_per_shard: int 
 
 def take_over(sketcher: Sketcher, stored: Sketcher) -> None:
     """What a stored sketcher drew; the parameters stay as the user gave them."""
-    drawn = vars(stored).keys() - stored.get_params().keys()
-    vars(sketcher).update({name: vars(stored)[name] for name in drawn})
+    for name in vars(stored).keys() - stored.get_params().keys():
+        setattr(sketcher, name, vars(stored)[name])
 
 
 def begun(sketcher: Sketcher, rows_per_shard: int | None, first_row: int) -> Manifest:

@@ -59,6 +59,10 @@ class Stored:
     manifest: Manifest = field(repr=False)
     is_sound: bool = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Who reads it elsewhere has files that nobody has looked at.
+        return Stored, (self.folder, self.number, self.record, self.manifest)
+
     @property
     def n_rows(self) -> int:
         """How many rows."""
@@ -204,8 +208,8 @@ def opened_parts(folders: list[Path], *, allow_incomplete: bool) -> list[Sketch]
             was_saved = manifest.first_row is None
             what, cure = ("saving", "Save it again") if was_saved else ("sketching", "Finish it with resume=True")
             raise ValueError(
-                f"{what} into '{folder}' was not finished: {manifest.n_rows} rows are there. {cure}, or take these "
-                "with allow_incomplete=True."
+                f"{what} into '{folder}' was not finished: {manifest.n_rows} rows are there. {cure}, or take "
+                "these with allow_incomplete=True."
             )
     if len(parts) > 1:
         parts.sort(key=lambda part: part[0].first_row or 0)

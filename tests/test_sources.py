@@ -1,5 +1,6 @@
 """Every source gives the rows that it was made of, from any row on, in batches of bounded bytes."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -23,6 +24,8 @@ from sketchmix import PCA, GaussianMixture, KMeans, sources
 from sketchmix.sources import Source, source_of
 
 Array = NDArray[Any]
+# Of a process whose address space is limited: glibc reserves some for every thread, and keeps what was freed.
+FRUGAL = {**os.environ, "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": str(2**20)}
 Maker = Callable[[Path, Array], Source]
 
 
@@ -221,12 +224,12 @@ import resource
 from pathlib import Path
 from sketchmix import sources
 pages = int(Path("/proc/self/statm").read_text().split()[0])
-limit = pages * resource.getpagesize() + 3 * 2**27  # three windows, and what a thread of malloc reserves
+limit = pages * resource.getpagesize() + 2**28
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 source = sources.raw({str(path)!r}, 1024)
 print(sum(len(batch) + int(batch[-1, -1]) for batch in sources.prefetched(source.batches())))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=FRUGAL)
     assert done.stdout == f"{2**17}\n"
 
 

@@ -22,6 +22,7 @@ from sketchmix import sources, stream
 from sketchmix.sketch import Sketch, Sketcher
 from sketchmix.stored import Part, Stored
 from tests.test_pieces import ESTIMATORS, bits_of
+from tests.test_sources import FRUGAL
 
 Array = NDArray[Any]
 
@@ -223,7 +224,7 @@ for model in models:
     print(len(sketch), round(model.fit(sketch).score(sketch), 3))
 """
     assert resource
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=FRUGAL)
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == [str(60 * len(X))] * 7
 

@@ -420,6 +420,22 @@ def test_a_weight_of_two_is_the_row_twice(name: str) -> None:
 
 
 @EVERY
+@pytest.mark.parametrize("unit", [2.0**-200, 2.0**200])
+def test_weights_have_any_unit(make: Make, unit: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As kernels of float32 sketches must not see what they have no room for."""
+    monkeypatch.setattr("sketchmix.moments.SMALL_PROBLEM", 0)
+    X, weight = rows_of_three(900), np.random.default_rng(0).uniform(0.5, 2, 900)
+    sketch = Sketcher(8, random_state=0).fit_transform(X)
+    weighted, scaled = make(), make()
+    for model, factor in ((weighted, 1.0), (scaled, unit)):
+        monkeypatch.setattr(type(model), "_rows_to_hold", lambda *_, factor=factor: 100 * factor)
+        for first in range(0, 900, 300):
+            batch = slice(first, first + 300)
+            model.partial_fit(sketch[batch], sample_weight=factor * weight[batch])
+    assert_models_agree(weighted, scaled, 1e-10, 1e-10)
+
+
+@EVERY
 def test_a_weight_of_zero_is_the_absence_of_a_row(make: Make) -> None:
     X = rows_of_three(1800)
     sketch = Sketcher(8, dtype="float64", random_state=0).fit_transform(X)

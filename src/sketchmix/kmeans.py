@@ -431,16 +431,16 @@ class KMeans(
 
     def _fit_anew(self, batch: Batch, present: Parameters | None) -> tuple[Averages, Parameters]:
         validation.check_first_batch("n_clusters", self.n_clusters, len(batch.sketch))
-        lloyd = self._lloyd(batch.sketch, batch.sample_weight)
+        lloyd = self._lloyd(batch.sketch, batch.in_unit)
         solution = self._run(lloyd, self._best_start(lloyd))
         if present is not None:
             on = self._run(lloyd, present.means)
             is_better = solution.inertia < (1 - self.tol) * on.inertia
             solution = solution if is_better else on
-        return Averages(batch.sketch, batch.sample_weight), unit_spheres(solution.centers)
+        return Averages(batch.sketch, batch.in_unit), unit_spheres(solution.centers)
 
     def _task(self, batch: Batch, variances: Array) -> Averages:  # noqa: ARG002
-        return Averages(batch.sketch, batch.sample_weight)
+        return Averages(batch.sketch, batch.in_unit)
 
     def _state_of_fit(self, task: Averages, weight: float) -> State:
         size = weight * self._shares

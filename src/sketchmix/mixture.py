@@ -609,7 +609,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
 
     def _fit_anew(self, batch: Batch, present: Any | None) -> tuple[em.Problem, Any]:
         validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
-        problem, start = self._first_parameters(self._problem(batch.sketch, batch.sample_weight))
+        problem, start = self._first_parameters(self._problem(batch.sketch, batch.in_unit))
         anew = self._run(problem, start)
         # A rank that is left to the rows may have changed.
         if present is None or vars(problem.family) != vars(self._family):
@@ -619,9 +619,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         return problem, (anew if is_better else on).parameters
 
     def _task(self, batch: Batch, variances: Array) -> em.Problem:
-        return em.Problem(
-            self._family, batch.sketch, batch.sample_weight, self.n_components, self.reg_covar, variances
-        )
+        return em.Problem(self._family, batch.sketch, batch.in_unit, self.n_components, self.reg_covar, variances)
 
     def _state_of_fit(self, task: em.Problem, weight: float) -> State:
         return State(self._parameters, task.remembered(self._parameters, weight))

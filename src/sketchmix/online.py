@@ -137,6 +137,11 @@ class Batch:
         return float(len(self.sketch) if self.sample_weight is None else self.sample_weight.sum())
 
     @property
+    def in_unit(self) -> Array | None:
+        """Of each row, beside the others of the batch: so much as kernels have room for."""
+        return validation.in_unit(self.sample_weight)
+
+    @property
     def weights(self) -> Array:
         """Of each row."""
         return np.ones(len(self.sketch)) if self.sample_weight is None else self.sample_weight
@@ -183,9 +188,9 @@ class Stream:
 
     def pooled_with(self, batch: Batch, forgetting: float) -> State:
         """All rows together and those of a batch, as one component."""
-        task = Averages(batch.sketch, batch.sample_weight, exact=True)
+        task = Averages(batch.sketch, batch.in_unit, exact=True)
         if self.pooled is None:
-            return State.of(task, em.centre_of(batch.sketch, batch.sample_weight))
+            return State.of(task, em.centre_of(batch.sketch, batch.in_unit))
         return self.pooled.after(task, forgetting)
 
     def is_due(self, schedule: Schedule) -> bool:

@@ -338,11 +338,11 @@ class PCA(
 
     def _fit_anew(self, batch: Batch, present: object) -> tuple[em.Problem, LowRankMixture]:  # noqa: ARG002
         validation.check_first_batch("n_components", self.n_components, len(batch.sketch))
-        problem, start = self._begun(batch.sketch, batch.sample_weight)
+        problem, start = self._begun(batch.sketch, batch.in_unit)
         return problem, self._run(problem, start).parameters
 
     def _task(self, batch: Batch, variances: Array) -> em.Problem:
-        return em.Problem(self._family, batch.sketch, batch.sample_weight, 1, 0.0, variances)
+        return em.Problem(self._family, batch.sketch, batch.in_unit, 1, 0.0, variances)
 
     def _state_of_fit(self, task: em.Problem, weight: float) -> State:
         return State(self._mixture, task.remembered(self._mixture, weight))

@@ -167,7 +167,8 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         source : Source, path, array-like or iterable of batches
-            Where rows come from; see :func:`sketchmix.sources.source_of`.
+            Where rows come from; see :func:`sketchmix.sources.source_of`. An iterator is read one batch ahead: it
+            must not write into a batch that it gave away.
         out : path-like, optional
             A folder for the sketch, which is then read from there when it is used. Without it, the sketch stays in
             memory.

@@ -221,7 +221,7 @@ import resource
 from pathlib import Path
 from sketchmix import sources
 pages = int(Path("/proc/self/statm").read_text().split()[0])
-limit = pages * resource.getpagesize() + 2**28
+limit = pages * resource.getpagesize() + 3 * 2**27  # of 2**29
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 source = sources.raw({str(path)!r}, 1024)
 print(sum(len(batch) + int(batch[-1, -1]) for batch in sources.prefetched(source.batches())))

@@ -259,6 +259,23 @@ def test_parts_join_without_copies(tmp_path: Path) -> None:
         Sketch.open(other, folders[0])
 
 
+def test_saving_that_was_stopped_cannot_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise StoppedError
+
+    sketch = new_sketcher().fit_transform(rows())
+    with monkeypatch.context() as patched:
+        patched.setattr("sketchmix.store.write_shard", stop)
+        with pytest.raises(StoppedError):
+            sketch.save(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"saving into '.*' was not finished: 0 rows are there. Save it again, or"
+    ):
+        Sketch.open(tmp_path)
+    with pytest.raises(FileExistsError, match="holds a sketch already; remove it, or give another folder"):
+        sketch.save(tmp_path)
+
+
 # -- stopped and resumed ----------------------------------------------------------------------------------
 
 
@@ -308,9 +325,11 @@ def test_a_new_sketcher_becomes_that_of_the_folder(tmp_path: Path) -> None:
     drawn = new_sketcher(random_state=None)
     with pytest.raises(StoppedError):
         drawn.sketch(stopping(X, 5), out=tmp_path, rows_per_shard=110)
-    again = new_sketcher(random_state=None)
+    generator = np.random.RandomState(1)
+    again = new_sketcher(random_state=generator)
     assert_same(again.sketch(X, out=tmp_path, resume=True), drawn.transform(X))
     assert again.is_same_operator(drawn)
+    assert again.random_state is generator
 
 
 @pytest.mark.parametrize(
@@ -337,6 +356,31 @@ def test_only_the_same_job_can_go_on(
     with pytest.raises(ValueError, match="begun by another sketcher, which drew other signs or entries"):
         other.sketch(rows(), out=tmp_path, resume=True)
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("of", [np.asarray, lambda X: batches(X, 100)], ids=["counted", "not counted"])
+def test_a_sketch_does_not_go_on_to_less_than_it_has(of: Any, tmp_path: Path) -> None:
+    X = rows()
+    with pytest.raises(StoppedError):
+        new_sketcher().sketch(stopping(X, 9), rows=(0, 600), out=tmp_path, rows_per_shard=110)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=r"has 440 rows, and cannot go on to 300; resume with the rows that"):
+        new_sketcher().sketch(of(X), rows=(0, 300), out=tmp_path, resume=True)
+    assert contents(tmp_path) == before
+    assert_same(new_sketcher().sketch(of(X), out=tmp_path, resume=True), new_sketcher().fit_transform(X))
+
+
+def test_a_complete_sketch_does_not_grow(tmp_path: Path) -> None:
+    X = rows()
+    new_sketcher().sketch(X, rows=(100, 300), out=tmp_path)
+    for span, message in [
+        ((100, 400), "is complete with 200 rows, and cannot go on to 300"),
+        ((100, 250), "to 150"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            new_sketcher().sketch(X, rows=span, out=tmp_path, resume=True)
+    assert len(new_sketcher().sketch(X[:300], rows=(100, 9999), out=tmp_path, resume=True)) == 200
+    assert len(new_sketcher().sketch(batches(X[:300], 50), rows=(100, 9999), out=tmp_path, resume=True)) == 200
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
@@ -494,6 +538,10 @@ def test_forged_arrays(folder: Path) -> None:
         ({"index_dtype": "uint32"}, "its array has shape"),
         ({"index_dtype": "int16"}, "index_dtype must be one of"),
         ({"sketcher": {}}, "parameters is missing"),
+        (
+            {"shards": [{"rows": 700, "largest": 10**400, "dense": None, "files": {}}]},
+            "cannot be used: int too large",
+        ),
         ({"complete": "yes"}, "complete is 'yes'"),
         ({"first_row": -1}, "first_row is -1"),
     ],
@@ -502,6 +550,17 @@ def test_a_manifest_that_says_something_else(changes: dict[str, Any], message: s
     rewritten(folder, **changes)
     with pytest.raises(ValueError, match=message):
         Sketch.open(folder)
+
+
+def test_files_are_checked_again_by_who_gets_a_pickle(folder: Path) -> None:
+    sketch = Sketch.open(folder)
+    sm.KMeans(2, random_state=0).fit(sketch)
+    pickled = pickle.dumps(sketch)
+    file = folder / "000001.values.npy"
+    data = file.read_bytes()
+    file.write_bytes(data[:-4] + np.float32(np.nan).tobytes())
+    with pytest.raises(ValueError, match="its checksum is not the one"):
+        sm.KMeans(2, random_state=0).fit(pickle.loads(pickled))
 
 
 def test_a_claim_of_many_rows_is_refused_before_memory_is_taken(folder: Path) -> None:

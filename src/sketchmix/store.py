@@ -122,13 +122,11 @@ def only_writer(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def check_empty(folder: Path) -> None:
-    """A new store is alone in its folder."""
+def check_empty(folder: Path, cure: str) -> None:
+    """A new store is alone in its folder; the cure is for one that holds a sketch."""
     there = sorted(path.name for path in folder.iterdir() if path.name != LOCK)
     if MANIFEST in there:
-        raise FileExistsError(
-            f"'{folder}' holds a sketch already; give resume=True to go on with it, or another folder."
-        )
+        raise FileExistsError(f"'{folder}' holds a sketch already; {cure}.")
     if there:
         raise FileExistsError(
             f"'{folder}' is not empty (it holds {there[0]!r}); give a folder for the sketch alone."
@@ -155,6 +153,20 @@ def check_same_job(
             f"the sketch in '{folder}' was begun by another sketcher, which drew other signs or entries; "
             "resume with that one, or with a new Sketcher of the same parameters."
         )
+    check_same_rows(folder, manifest, job)
+
+
+def check_same_rows(folder: Path, manifest: Manifest, job: Job) -> None:
+    """What is there must be some of the rows that are wanted; of a complete sketch, all of them."""
+    most = job.n_rows if job.n_known is None else job.n_known
+    has_others = most is not None and manifest.n_rows > most
+    lacks_some = manifest.complete and job.n_known is not None and manifest.n_rows < job.n_known
+    if has_others or lacks_some:
+        state = "is complete with" if manifest.complete else "has"
+        raise ValueError(
+            f"the sketch in '{folder}' {state} {manifest.n_rows} rows, and cannot go on to {most}; resume with "
+            "the rows that it was begun with, or give another folder."
+        )
 
 
 def clean(folder: Path) -> None:
@@ -175,9 +187,9 @@ def sketch_into(folder: Path, sketcher: Sketcher, job: Job, rows_per_shard: int 
         if resume and (folder / MANIFEST).exists():
             manifest = read_manifest(folder)
             check_same_job(folder, manifest, sketcher, job, rows_per_shard)
-            sketcher.__dict__.update(manifest.sketcher.__dict__)
+            take_over(sketcher, manifest.sketcher)
         else:
-            check_empty(folder)
+            check_empty(folder, "give resume=True to go on with it, or another folder")
             manifest = None
         if manifest is None or not manifest.complete:
             batches = job.batches(sketcher, manifest.n_rows if manifest else 0)
@@ -185,6 +197,12 @@ def sketch_into(folder: Path, sketcher: Sketcher, job: Job, rows_per_shard: int 
             first_row, arrays = job.first_row + manifest.n_rows, reused_arrays(sketcher, manifest.rows_per_shard)
             write(folder, manifest, shards_of(sketcher, batches, first_row, arrays))
     return opened(folder, read_manifest(folder))
+
+
+def take_over(sketcher: Sketcher, stored: Sketcher) -> None:
+    """What a stored sketcher drew; the parameters stay as the user gave them."""
+    for name in vars(stored).keys() - stored.get_params().keys():
+        setattr(sketcher, name, vars(stored)[name])
 
 
 def begun(sketcher: Sketcher, rows_per_shard: int | None, first_row: int) -> Manifest:
@@ -201,7 +219,7 @@ def save(folder: Path, sketch: Sketch) -> None:
     kept, height = sketch.kept, default_rows(sketch.sketcher)
     folder.mkdir(parents=True, exist_ok=True)
     with only_writer(folder):
-        check_empty(folder)
+        check_empty(folder, "remove it, or give another folder")
         write(folder, Manifest(sketch.sketcher, kept.dtype, kept.index_dtype, height, None), cut(sketch, height))
 
 

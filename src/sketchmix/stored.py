@@ -37,7 +37,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise FileNotFoundError(f"there is no sketch in '{folder}': no {MANIFEST} is there.")
     try:
         return Manifest.of_json(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         damaged(path, str(error))
 
 
@@ -58,6 +58,10 @@ class Stored:
     record: Record
     manifest: Manifest = field(repr=False)
     is_sound: bool = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Who reads it elsewhere has files that nobody has looked at.
+        return Stored, (self.folder, self.number, self.record, self.manifest)
 
     @property
     def n_rows(self) -> int:
@@ -201,9 +205,11 @@ def opened_parts(folders: list[Path], *, allow_incomplete: bool) -> list[Sketch]
     parts = [(read_manifest(folder), folder) for folder in folders]
     for manifest, folder in parts:
         if not (manifest.complete or allow_incomplete):
+            was_saved = manifest.first_row is None
+            what, cure = ("saving", "Save it again") if was_saved else ("sketching", "Finish it with resume=True")
             raise ValueError(
-                f"sketching into '{folder}' was not finished: {manifest.n_rows} rows are there. Finish it with "
-                "resume=True, or take these with allow_incomplete=True."
+                f"{what} into '{folder}' was not finished: {manifest.n_rows} rows are there. {cure}, or take "
+                "these with allow_incomplete=True."
             )
     if len(parts) > 1:
         parts.sort(key=lambda part: part[0].first_row or 0)

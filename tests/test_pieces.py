@@ -123,7 +123,7 @@ def test_a_fit_has_the_same_bits_in_any_pieces(
 ) -> None:
     monkeypatch.setattr(moments, "SMALL_PROBLEM", 0)  # float32 where values are
     monkeypatch.setattr(moments, "ROWS_PER_COORDINATE", 8)  # several shards
-    for name in ("full.MOST_SHARDS", "full.DENSE_ROWS_AT_A_TIME", "full.ENTRIES_OF_PAIRS", "low_rank.WHOLE_ROWS"):
+    for name in ("full.MOST_SHARDS", "full.DENSE_ROWS_AT_A_TIME", "full.ROWS_OF_PAIRS", "low_rank.WHOLE_ROWS"):
         monkeypatch.setattr(f"sketchmix.families.{name}", 37)
     sketcher = sm.Sketcher(sketch_size=24 if is_whole else 9, dtype=dtype, transform="dct", random_state=0)
     sketch = sketcher.fit_transform(rows())

@@ -45,8 +45,8 @@ LEAST_SHARE_AT_START = 1e-4
 RESOLUTION = 1e-10
 # A shard's work outweighs the addition of its sums; more shards than this serve no machine.
 MOST_SHARDS = 64
-# Kept entries whose pairs are added up at a time: a sparse product takes some ten numbers for each of them.
-ENTRIES_OF_PAIRS = 2**20
+# Rows whose pairs of kept entries are added up at a time.
+ROWS_OF_PAIRS = 2**15
 # Rows that keep all entries, whose deviations are held, at a time.
 DENSE_ROWS_AT_A_TIME = 16384
 
@@ -391,8 +391,7 @@ def sum_pairs(
     """
     n_rotated = len(seeded.means)
     products, count = np.zeros((2, len(sharing), n_rotated, n_rotated))
-    height = max(1, ENTRIES_OF_PAIRS // kept.sketch_size)
-    for block, weight in weighted_blocks(kept, sample_weight, height, exactly=True):
+    for block, weight in weighted_blocks(kept, sample_weight, ROWS_OF_PAIRS, exactly=True):
         r = softmax(log_density(block, seeded), axis=1)
         r[r < LEAST_SHARE_AT_START] = 0
         if weight is not None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import zarr
 from click.testing import CliRunner, Result
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
+from rich.console import Console
 from scipy.optimize import linear_sum_assignment
 
 import sketchmix as sm
@@ -344,6 +346,18 @@ def test_select_marks_the_best(at_home: Path) -> None:
     marked = [line for line in run(*grid).stdout.splitlines() if "*" in line]
     assert len(marked) == 1
     assert f"{best[0]['value']:,.1f}" in marked[0]
+
+
+@pytest.mark.parametrize("width", [80, 50])
+def test_a_narrow_terminal_shows_all_digits(width: int) -> None:
+    values = (-1_234_567.1, -1_234_566.2)
+    line = {"best": False, "n_components": 12, "covariance_type": "spherical", "rank": None, "value": 0.0}
+    line |= {"log_likelihood": -1234.5, "n_parameters": 1_234_567, "converged": True}
+    said = StringIO()
+    Console(file=said, width=width).print(show.table_of([line | {"value": value} for value in values]))
+    assert "…" not in said.getvalue()
+    if width == 80:
+        assert all(f"{value:,.1f}" in said.getvalue() for value in values)
 
 
 def test_numbers_to_try() -> None:

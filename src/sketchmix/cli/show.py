@@ -51,9 +51,10 @@ def show(facts: dict[str, Any]) -> None:
 
 def table_of(lines: list[dict[str, Any]]) -> Table:
     """Lines of a table, which all have the same columns."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for name in lines[0]:
-        table.add_column(Text(name.replace("_", " ")), justify="right")
+        # On a narrow terminal a number goes on in the next line: cut, it would be another.
+        table.add_column(Text(name.replace("_", " ")), justify="right", overflow="fold")
     for line in lines:
         style = "bold green" if line.get("best") else ""
         table.add_row(*(Text(words(name, value)) for name, value in line.items()), style=style)

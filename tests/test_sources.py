@@ -324,9 +324,6 @@ def test_files_of_folders_and_patterns_are_sorted(tmp_path: Path) -> None:
     for number, name in enumerate(["b.parquet", "a.pq", "deeper/c.parquet"]):
         parquet_file(tmp_path, name, x=[number])
     (tmp_path / "notes.txt").touch()
-    for hidden in ("_temporary/d.parquet", ".e.parquet"):
-        (tmp_path / hidden).parent.mkdir(exist_ok=True)
-        parquet_file(tmp_path, hidden, x=[-1])
     b, a, c = (tmp_path / name for name in ("b.parquet", "a.pq", "deeper/c.parquet"))
     assert joined(sources.parquet(tmp_path)).ravel().tolist() == [1, 0, 2]
     assert joined(sources.parquet(str(tmp_path / "*.p*"))).ravel().tolist() == [1, 0]
@@ -698,6 +695,13 @@ def test_a_second_pass_over_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
         of_source.refine(sources.array(X))
         assert_allclose(getattr(of_source, attribute), getattr(of_rows, attribute), rtol=1e-5)
         assert_array_equal(of_source.labels_, of_rows.labels_)
+
+
+def test_what_writers_hide_in_a_folder_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "_temporary").mkdir()
+    for number, name in enumerate(["_temporary/a.parquet", ".b.parquet", "_c.parquet", "d.parquet"]):
+        parquet_file(tmp_path, name, x=[number])
+    assert joined(sources.parquet(tmp_path)).ravel().tolist() == [3]
 
 
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def table_of(lines: list[dict[str, Any]]) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0))
     for name in lines[0]:
         # On a narrow terminal a number goes on in the next line: cut, it would be another.
-        table.add_column(Text(name.replace("_", " ")), justify="right", overflow="fold")
+        table.add_column(Text(name.replace("_", "\n")), justify="right", overflow="fold")
     for line in lines:
         style = "bold green" if line.get("best") else ""
         table.add_row(*(Text(words(name, value)) for name, value in line.items()), style=style)

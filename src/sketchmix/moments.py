@@ -5,9 +5,10 @@ These functions are the only callers of the core's EM kernels for axis-aligned c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from sketchmix import _core
 
 Array = NDArray[Any]
+Sum = TypeVar("Sum")
 
 LOG_2_PI = 1.8378770664093453
 # A shard is summed in the kernel's own precision; each coordinate then meets about this many rows of it.
@@ -50,6 +52,12 @@ class Kept(Protocol):
         """The rows as consecutive blocks that begin at multiples of `step` rows; at least one, if of no rows.
 
         They are as long as is convenient, or `exactly` of `step` rows but for the last.
+        """
+
+    def summed(self, sum_of: Callable[[Kept, Array | None], Sum], sample_weight: Array | None) -> Sum:
+        """What rows and their weights add up to: `sum_of` them, or of parts of them, added.
+
+        All that a fit learns of all rows comes through here, and so it matters nowhere else where they lie.
         """
 
 
@@ -99,6 +107,10 @@ class Block(NamedTuple):
         height = step if exactly else max(1, self.n_rows)
         for first in range(0, max(1, self.n_rows), height):
             yield self.take(slice(first, first + height))
+
+    def summed(self, sum_of: Callable[[Kept, Array | None], Sum], sample_weight: Array | None) -> Sum:
+        """See `Kept`: the rows are here."""
+        return sum_of(self, sample_weight)
 
 
 def is_whole(kept: Kept, means: Array) -> bool:
@@ -193,9 +205,17 @@ def add_up(
 
     With `hard`, each row belongs to its densest component alone; with `exact`, the arithmetic is in float64.
     """
+    double_precision = exact or in_double(kept, parameters.means, parameters.variances)
+    sum_of = partial(moments_of, parameters=parameters, hard=hard, double_precision=double_precision)
+    return kept.summed(sum_of, sample_weight)
+
+
+def moments_of(
+    kept: Kept, sample_weight: Array | None, *, parameters: Parameters, hard: bool, double_precision: bool
+) -> Moments:
+    """`add_up`, where the precision is settled."""
     sums, log_likelihood = Moments.of_nothing(parameters), np.zeros(1)
     height = rows_of_shard(kept.sketch_size, len(parameters.means))
-    double_precision = exact or in_double(kept, parameters.means, parameters.variances)
     for block, weight in weighted_blocks(kept, sample_weight, height):
         _core.statistics(
             block.values,

@@ -134,7 +134,7 @@ class Batch:
     @property
     def weight(self) -> float:
         """Of all rows together."""
-        return float(self.weights.sum())
+        return float(len(self.sketch) if self.sample_weight is None else self.sample_weight.sum())
 
     @property
     def weights(self) -> Array:

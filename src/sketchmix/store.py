@@ -205,6 +205,10 @@ class Stored:
     manifest: Manifest = field(repr=False)
     is_sound: bool = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process may stand in another folder.
+        return vars(self) | {"folder": self.folder.absolute()}
+
     @property
     def n_rows(self) -> int:
         """How many rows."""

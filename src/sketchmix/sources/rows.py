@@ -38,6 +38,11 @@ class Rows:
     def __init__(self, estimator: Any, X: ArrayLike, *, reset: bool, least: int = 1) -> None:
         if hasattr(X, "sketcher"):
             raise TypeError(f"raw rows are expected here; got {X!r}.")
+        if is_of_dask(X):
+            raise TypeError(
+                f"rows in memory are expected here; got a Dask collection ({type(X).__name__}). Fit or predict it, "
+                "sketch it with Sketcher.transform, or give its blocks one by one."
+            )
         self._rows: Any = X
         self._is_frame = is_frame(X)
         if self._is_frame:
@@ -93,6 +98,12 @@ class Rows:
 def is_frame(X: object) -> bool:
     """Whether rows are those of a data frame, whose columns may have names and types of their own."""
     return hasattr(X, "columns") and not isinstance(X, np.ndarray)
+
+
+def is_of_dask(X: object) -> bool:
+    """Whether rows are a Dask collection, or a list of delayed blocks."""
+    first = X[0] if isinstance(X, list | tuple) and X else X
+    return hasattr(first, "__dask_graph__")
 
 
 def some_rows(X: Any, which: slice | Array) -> Any:

@@ -712,7 +712,8 @@ def of_joint(
 
 def likeliest(joint: Array) -> Array:
     """The component of each row, of log weights plus log densities, (n, K)."""
-    return joint.argmax(axis=1).astype(np.int32)
+    components: Array = joint.argmax(axis=1).astype(np.int32)
+    return components
 
 
 def log_likelihoods(joint: Array) -> Array:

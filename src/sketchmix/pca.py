@@ -222,8 +222,7 @@ class PCA(
         """
         validation.check_fitted(self, "components_")
         function = expected_coordinates if isinstance(X, Sketch) else projected
-        model = {"mixture": self._mixture, "directions": self._rotated_components()}
-        return self._of_rows(X, partial(function, **model))
+        return self._of_rows(X, partial(function, mixture=self._mixture, directions=self._rotated_components()))
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows of all features from their coordinates.

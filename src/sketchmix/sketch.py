@@ -137,7 +137,8 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         if is_of_dask(X):
             found = workers().blocks_of(X)
             Rows(self, found.head, reset=False, least=0)
-            return workers().sketched(self, found, first_row)
+            sketch: Sketch = workers().sketched(self, found, first_row)
+            return sketch
         return self.transform_rows(Rows(self, X, reset=False, least=0), first_row)
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Sketch:  # noqa: ARG002

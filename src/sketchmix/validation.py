@@ -658,8 +658,8 @@ def check_height(found: int, expected: int) -> None:
     """A block that is what its collection says of it."""
     if found != expected:
         raise ValueError(
-            f"a block of X has {found} rows, but {expected} were announced; call X.compute_chunk_sizes(), or see to "
-            "it that blocks are the same whenever they are read."
+            f"a block of X has {found} rows, but {expected} were announced; call X.compute_chunk_sizes(), or see "
+            "to it that blocks are the same whenever they are read."
         )
 
 

@@ -1,7 +1,7 @@
 """A sketch in the memory of Dask's workers: one more place where rows may lie.
 
-Rows are cut into parts, one for each worker: a part is a sketch of its own, which Dask knows how to make again. A fit
-sends what is to be added up, each worker adds up its part, and a tree of additions brings one value back.
+Rows are cut into parts, one for each worker: a part is a sketch of its own, which Dask knows how to make again. A
+fit sends what is to be added up, each worker adds up its part, and a tree of additions brings one value back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Array = NDArray[Any]
 Sum = TypeVar("Sum")
 
 
-@sizeof.register(Sketch)
+@sizeof.register(Sketch)  # type: ignore[untyped-decorator]
 def bytes_of_sketch(sketch: Sketch) -> int:
     """What Dask takes a part for: it moves and spills accordingly."""
     held = sketch.reservoir.rows.nbytes if sketch.reservoir else 0
@@ -108,7 +108,8 @@ def sketched(sketcher: Sketcher, rows: Blocks, first_row: int) -> Sketch:
     ]
     # Reading a block and sketching it become one task, between which it cannot be sent to another worker.
     with dask.config.set({"optimization.fuse.delayed": True}):
-        pieces = client.compute(list(dask.optimize(*lazy)))
+        fused = list(dask.optimize(*lazy))
+    pieces = client.compute(fused)
     workers = list(client.nthreads())
     which = runs(rows.heights, len(workers))
     parts = [client.submit(joined, pieces[run], **on(worker)) for worker, run in zip(workers, which, strict=False)]
@@ -141,6 +142,7 @@ def runs(heights: Sequence[int], n: int) -> list[slice]:
     ends = np.cumsum(heights)
     middles = ends - np.array(heights) / 2
     of_block = np.minimum(middles * n / max(ends[-1], 1), n - 1).astype(int)
+    of_block = np.maximum.accumulate(np.where(np.array(heights) > 0, of_block, 0))  # no run is empty
     firsts = np.flatnonzero(np.diff(of_block, prepend=-1))
     return [slice(int(first), int(after)) for first, after in pairwise([*firsts, len(heights)])]
 
@@ -191,7 +193,8 @@ class Remote:
     def read(self) -> Block:
         """The rows, brought here."""
         (sketch,) = answers(self.client, [self.part])
-        return sketch.kept.whole()
+        block: Block = sketch.kept.whole()
+        return block
 
     def read_only(self) -> Remote:
         """Itself: nobody here can write to it."""
@@ -208,7 +211,7 @@ class Remote:
 class Spread(Pieces):
     """What rows kept, in workers: added up there, and read here only where nothing else will do."""
 
-    pieces: tuple[Remote, ...]  # type: ignore[assignment]
+    pieces: tuple[Remote, ...]
 
     @property
     def largest_index(self) -> int:
@@ -292,8 +295,8 @@ def answers(client: Client, futures: list[Future]) -> list[Any]:
         results: list[Any] = client.gather(futures)
     except (KilledWorker, CancelledError) as error:
         raise RuntimeError(
-            "Dask lost rows of the sketch, or the workers that held them, and could not make them again: "
-            f"{error}. Take rows from what workers can read again, such as files, give workers more memory, and "
+            "Dask lost rows of the sketch, or the workers that held them, and could not make them again "
+            f"({error}). Take rows from what workers can read again, such as files, give workers more memory, and "
             "sketch and fit again."
         ) from error
     return results

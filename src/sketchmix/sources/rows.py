@@ -40,8 +40,8 @@ class Rows:
             raise TypeError(f"raw rows are expected here; got {X!r}.")
         if is_of_dask(X):
             raise TypeError(
-                f"rows in memory are expected here; got a Dask collection ({type(X).__name__}). Fit or predict it, "
-                "sketch it with Sketcher.transform, or give its blocks one by one."
+                f"rows in memory are expected here; got a Dask collection ({type(X).__name__}). Fit or predict "
+                "it, sketch it with Sketcher.transform, or give its blocks one by one."
             )
         self._rows: Any = X
         self._is_frame = is_frame(X)

@@ -22,7 +22,7 @@ def test_readme_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert best == "3"
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/dask.md"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\(([^)#]+)", text):

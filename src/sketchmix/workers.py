@@ -318,8 +318,9 @@ def sketch_block(sketcher: Sketcher, rows: Any, first_row: int, height: int) -> 
 
 
 def joined(sketches: list[Sketch]) -> Sketch:
-    """Consecutive blocks as one part."""
-    return concatenate(sketches)
+    """Consecutive blocks as one part, and as one block: many small ones would cost in every iteration."""
+    part = concatenate(sketches)
+    return Sketch._trusted(Pieces.of(part.kept.whole()), part.sketcher, part.reservoir)
 
 
 def facts_of(part: Sketch) -> Facts:

@@ -169,7 +169,7 @@ def main() -> None:
     statistics = 8 * (K + 3 * P * K)
     expected = (WORKERS + 1) * (parameters + statistics)  # by way of the scheduler: one more than workers
     table(
-        f"an iteration of EM, diagonal, P={P}, Q={Q}, K={K}: {WORKERS} workers of one thread, one process of {WORKERS}",
+        f"an iteration of EM, diagonal, P={P}, Q={Q}, K={K}, on {WORKERS} threads",
         ["rows", "one process, s", "Dask, s", "overhead", "bytes", "tasks"],
         results,
     )

@@ -1,6 +1,8 @@
 """The documents say what is so: their examples run, and what they point to exists."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,14 @@ def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text()
     for target in re.findall(r"\]\(([^)#]+)", text):
         assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_example_runs() -> None:
+    run = subprocess.run(
+        [sys.executable, ROOT / "examples" / "local_cluster.py"], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.startswith("Sketch(200000 rows, 32 of 256 entries kept")
+    assert float(run.stdout.split()[-1]) > 0.99
 
 
 def test_architecture_names_every_module() -> None:

@@ -68,6 +68,9 @@ class Block(NamedTuple):
     indices: Array  # (n, Q); a row stride of 0 where all rows keep the same
     largest: float  # a bound on the magnitudes of the values
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return aligned_block, tuple(self)
+
     @classmethod
     def of(cls, values: Array, indices: Array) -> Block:
         """The block of these arrays."""
@@ -111,6 +114,11 @@ class Block(NamedTuple):
     def summed(self, sum_of: Callable[[Kept, Array | None], Sum], sample_weight: Array | None) -> Sum:
         """See `Kept`: the rows are here."""
         return sum_of(self, sample_weight)
+
+
+def aligned_block(values: Array, indices: Array, largest: float) -> Block:
+    """A block that came from another process: in a message, arrays may begin at any byte."""
+    return Block(np.require(values, requirements="A"), np.require(indices, requirements="A"), largest)
 
 
 def is_whole(kept: Kept, means: Array) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -40,6 +40,7 @@ from sketchmix.sources.rows import some_rows
 
 Array = NDArray[Any]
 Sum = TypeVar("Sum")
+T = TypeVar("T")
 
 
 @sizeof.register(Sketch)  # type: ignore[untyped-decorator]
@@ -230,7 +231,7 @@ class Spread(Pieces):
             pairs = [sums[i : i + 2] for i in range(0, len(sums), 2)]
             sums = [client.submit(add, *pair, pure=False) if len(pair) == 2 else pair[0] for pair in pairs]
         (total,) = answers(client, sums)
-        return total  # type: ignore[no-any-return]
+        return aligned(total)  # type: ignore[no-any-return]
 
     def mapped(self, function: Callable[[Block], Array], step: int) -> Array:
         """What a function gives for each row: a Dask array with the chunks that the rows had."""
@@ -336,7 +337,7 @@ def handed_on(value: Any) -> Any:
 
 def beside(part: Sketch, weight: Array) -> Array:  # noqa: ARG001 - Dask brings it to where the part is
     """The weights of a part's rows."""
-    return weight
+    return aligned(weight)
 
 
 def taken(part: Sketch, rows: slice | Array) -> Sketch:
@@ -347,20 +348,25 @@ def taken(part: Sketch, rows: slice | Array) -> Sketch:
 def sum_of_part(sum_of: Callable[[Kept, Array | None], Sum], part: Sketch, weight: Array | None) -> Sum:
     """What a part adds up to, on all threads of its worker."""
     with native_threads(get_worker().state.nthreads):
-        return part.kept.summed(sum_of, weight)
+        return part.kept.summed(aligned(sum_of), weight)
 
 
 def map_part(function: Callable[[Block], Array], part: Sketch, rows: slice, step: int) -> Array:
     """What a function gives for some rows of a part."""
     with native_threads(1):
-        return part.kept.take(rows).mapped(function, step)
+        return part.kept.take(rows).mapped(aligned(function), step)
 
 
 def map_rows(function: Callable[[Block], Array], sketcher: Sketcher, rows: Any, step: int) -> Array:
     """What a function gives for raw rows."""
     with native_threads(1):
         blocks: Iterator[Block] = dense_block(sketcher.rotate(rows)).blocks(step, exactly=True)
-        return np.concatenate([function(block) for block in blocks])
+        return np.concatenate([aligned(function)(block) for block in blocks])
+
+
+def aligned(value: T) -> T:
+    """The same in memory of its own: arrays that came in a message may begin at any byte, which kernels forbid."""
+    return deepcopy(value)
 
 
 def native_threads(n: int) -> AbstractContextManager[Any]:

@@ -180,7 +180,7 @@ def main() -> None:
         assert abs(int(str(row[4])) / expected - 1) < 0.1
     table(
         f"k-means of 200,000 x {P} rows that lie in {WORKERS} workers, K={K}, 10 iterations from the same centers",
-        ["", "seconds", "accuracy", "peak MB of a worker", "of which rows"],
+        ["", "seconds", "accuracy", "peak MB of a worker", "before the fit"],
         [k_means(name) for name in ("sketchmix", "dask-ml")],
     )
 

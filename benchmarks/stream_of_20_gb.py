@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 P, Q, K = 1024, 41, 50
 BATCH = 1024
-SPREAD = 0.7  # of the centers, in standard deviations of the noise
+SPREAD = 1.0  # of the centers, in standard deviations of the noise
 
 
 def centers() -> Array:

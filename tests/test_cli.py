@@ -82,6 +82,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "X.npy", clusters())
     with h5py.File(folder / "two.h5", "w") as file:
         file["a"], file["b"] = np.eye(3), np.eye(4)
+    np.savetxt(folder / "rows.csv", clusters()[:20], delimiter=",")
     run("sketch", folder / "X.npy", folder / "sketch", "--sketch-size", SIZE, "--seed", 0)
     for model in commands.MODELS:
         output = folder / f"{model}.safetensors"
@@ -222,6 +223,14 @@ def test_every_kind_of_file_gives_the_same_sketch_and_labels(home: Path, tmp_pat
         output = tmp_path / "labels.npy"
         run("predict", home / "gaussian.safetensors", tmp_path / name, "-o", output, *how)
         assert_array_equal(np.load(output), labels_of_rows)
+
+
+def test_a_csv_without_names_loses_no_row(at_home: Path) -> None:
+    out, options = at_home / "out", ["--sketch-size", SIZE, "--seed", 0]
+    assert asked("sketch", "rows.csv", out, "--no-header", *options)["rows"] == 20
+    expected = np.loadtxt("rows.csv", delimiter=",")
+    sketched = sm.Sketcher(SIZE, random_state=0).fit_transform(expected)
+    np.testing.assert_array_equal(sm.Sketch.open(out).values, sketched.values)
 
 
 def test_parts_are_joined(at_home: Path) -> None:
@@ -451,6 +460,7 @@ MISTAKES = {
     "sketch none.zarr {out}": "none.zarr",
     "sketch none.h5 {out}": "none.h5",
     "sketch none.csv {out}": "none.csv",
+    "sketch rows.csv {out}": "in place of names; give --no-header if it is a row",
     "sketch none.bin {out}": "none.bin does not say how long its rows are; give --n-features.",
     "sketch none.npz {out}": "none.npz ends in '.npz'; expected one of",
     "sketch two.h5 {out}": "data sets 'a', 'b'; expected one. Name one of them, as in --dataset NAME.",
@@ -494,6 +504,7 @@ MISUSES = {
     "sketch X.npy {out} --dtype int8": "'int8' is not one of",
     "sketch X.npy {out} --seed -1": "-1 is not in the range",
     "sketch X.npy {out} --columns a": "--columns says nothing of how X.npy is read; leave it out.",
+    "sketch X.npy {out} --no-header": "--header says nothing of how X.npy is read; leave it out.",
     "sketch X.npy {out} --raw-dtype int8": "--raw-dtype says nothing of how X.npy is read; leave it out.",
     "sketch X.npy {out} --dataset a": "--dataset says nothing of how X.npy is read; leave it out.",
     "sketch X.npy X.npy": "is a file",
@@ -618,6 +629,21 @@ def test_iterations_are_counted(at_home: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tasks, "fits_bar", noting)
     said = asked("fit", "sketch", "-k", 3, "--max-iter", 9, "-o", at_home / "model", "--quiet")
     assert told == list(range(1, said["iterations"] + 1))
+
+
+def test_mixtures_are_counted(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+
+    @contextmanager
+    def noting(what: str, total: None, unit: str, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+        assert (unit, quiet) == ("mixtures", False)
+        yield told.append
+
+    from sketchmix.cli import tasks  # noqa: PLC0415
+
+    monkeypatch.setattr(tasks, "fits_bar", noting)
+    asked("select", "sketch", "-k", "2,3", "--covariance", "diag,spherical")
+    assert told == [1, 2, 3, 4]
 
 
 # -- being stopped ----------------------------------------------------------------------------------------

@@ -493,6 +493,17 @@ def test_memory_is_bounded(make: Make) -> None:
 
 
 @EVERY
+@pytest.mark.parametrize("weight", [1e-6, 1e-300])
+def test_memory_is_bounded_for_light_rows_too(make: Make, weight: float) -> None:
+    model = make()
+    for first in range(0, 8000, 400):
+        X = rows_of_three(400, seed=first)
+        model.partial_fit(X, sample_weight=np.full(400, weight))
+    assert model._stream.held == ()
+    assert_allclose(model._stream.weight, 8000 * weight)
+
+
+@EVERY
 def test_a_first_batch_of_too_few_rows_is_refused_with_the_cure(make: Make) -> None:
     X, model = rows_of_three(300), make()
     with pytest.raises(

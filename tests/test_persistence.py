@@ -277,7 +277,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_no_file_and_no_folder(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
         sm.load(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"no such folder; make it first: '.*no folder'"):
         fitted("kmeans").save(tmp_path / "no folder" / "model")
     with pytest.raises(IsADirectoryError, match=str(tmp_path)):
         sm.load(tmp_path)

@@ -221,7 +221,7 @@ import resource
 from pathlib import Path
 from sketchmix import sources
 pages = int(Path("/proc/self/statm").read_text().split()[0])
-limit = pages * resource.getpagesize() + 2**28
+limit = pages * resource.getpagesize() + 3 * 2**27  # three windows, and what a thread of malloc reserves
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 source = sources.raw({str(path)!r}, 1024)
 print(sum(len(batch) + int(batch[-1, -1]) for batch in sources.prefetched(source.batches())))
@@ -321,6 +321,9 @@ def test_files_of_folders_and_patterns_are_sorted(tmp_path: Path) -> None:
     for number, name in enumerate(["b.parquet", "a.pq", "deeper/c.parquet"]):
         parquet_file(tmp_path, name, x=[number])
     (tmp_path / "notes.txt").touch()
+    for hidden in ("_temporary/d.parquet", ".e.parquet"):
+        (tmp_path / hidden).parent.mkdir(exist_ok=True)
+        parquet_file(tmp_path, hidden, x=[-1])
     b, a, c = (tmp_path / name for name in ("b.parquet", "a.pq", "deeper/c.parquet"))
     assert joined(sources.parquet(tmp_path)).ravel().tolist() == [1, 0, 2]
     assert joined(sources.parquet(str(tmp_path / "*.p*"))).ravel().tolist() == [1, 0]
@@ -393,6 +396,22 @@ def test_columns_of_a_csv(tmp_path: Path) -> None:
     assert joined(sources.csv(path, "f2", header=False)).tolist() == [[2], [4]]
     with pytest.raises(ValueError, match="columns must be one of '1', 'x', '2'; got 'a'"):
         sources.csv(path, "a")
+
+
+def test_a_first_line_that_is_a_row(tmp_path: Path) -> None:
+    path, X = tmp_path / "X.csv", numbers(5, 3)
+    np.savetxt(path, X, delimiter=",")
+    with pytest.raises(
+        ValueError, match=r"X\.csv has numbers such as '.*' in place of names; give header=False if"
+    ):
+        sources.csv(path)
+    assert_allclose(joined(sources.csv(path, header=False)), X)
+    path.write_text("0,7,0\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"X\.csv has several times '0' in place of names; give header=False"):
+        sources.csv(path)
+    assert joined(sources.csv(path, header=False)).tolist() == [[0, 7, 0], [1, 2, 3]]
+    path.write_text("0,1,2\n1.5,2,3\n")  # as pandas counts columns
+    assert joined(sources.csv(path)).tolist() == [[1.5, 2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -676,6 +695,19 @@ def test_a_second_pass_over_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
         of_source.refine(sources.array(X))
         assert_allclose(getattr(of_source, attribute), getattr(of_rows, attribute), rtol=1e-5)
         assert_array_equal(of_source.labels_, of_rows.labels_)
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    parquet_file(tmp_path, "a.parquet", x=[1])
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"b\.parquet is no Parquet file, or a damaged one"):
+        sources.parquet(tmp_path)
+
+
+@pytest.mark.parametrize("rows", ["X.npy", Path("X.npy"), iter([numbers(20, 4)])], ids=["str", "path", "iterator"])
+def test_what_is_no_rows_but_leads_to_some(rows: Any) -> None:
+    with pytest.raises(TypeError, match=r"not a path or an iterator; got .*\. Give sketchmix\.sources\.source_of"):
+        KMeans(3, random_state=0).fit(rows)
 
 
 def test_sources_that_a_model_cannot_read() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import sketchmix as sm
-from sketchmix import sources, store, stream
+from sketchmix import sources, stream
 from sketchmix.sketch import Sketch, Sketcher
+from sketchmix.stored import Part, Stored
 from tests.test_pieces import ESTIMATORS, bits_of
 
 Array = NDArray[Any]
@@ -195,11 +198,41 @@ def test_a_fit_to_a_folder_has_the_same_bits(make: Any, size: int, tmp_path: Pat
     assert bits_of(make().fit(stored), stored) == bits_of(make().fit(sketch), sketch)
 
 
+def test_fits_in_less_memory_than_the_sketch_has(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("how much address space a process has is read from /proc")
+    X = rows(20_000, 64)
+    n_bytes = new_sketcher(sketch_size=16, dtype="float64").sketch((X for _ in range(60)), out=tmp_path).nbytes
+    allowed = 2 * n_bytes // 3
+    code = f"""
+import resource, warnings
+from pathlib import Path
+import sketchmix as sm
+warnings.simplefilter("ignore")  # two iterations are not enough
+families = ("diag", "full")
+models = [sm.GaussianMixture(3, covariance_type=name, rank=2, max_iter=2, random_state=0) for name in families]
+models += [sm.KMeans(3, max_iter=2, random_state=0), sm.PCA(2, max_iter=2, random_state=0)]
+for model in models:
+    model.fit(sm.Sketch.open({str(tmp_path)!r})[:1000])  # libraries are loaded, threads have started
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + {allowed}
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for model in models:
+    sketch = sm.Sketch.open({str(tmp_path)!r})
+    print(len(sketch), round(model.fit(sketch).score(sketch), 3))
+"""
+    assert resource
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [str(60 * len(X))] * 4
+
+
 @pytest.mark.parametrize("step", [1, 3])
 def test_rows_of_a_folder_are_read_when_they_are_asked_for(step: int, tmp_path: Path) -> None:
     stored = new_sketcher().sketch(rows(), out=tmp_path, rows_per_shard=111)
     some = stored[50:600:step][::2]
-    assert all(isinstance(piece, store.Stored | store.Part) for piece in some.kept.pieces)
+    assert all(isinstance(piece, Stored | Part) for piece in some.kept.pieces)
     expected = new_sketcher().fit_transform(rows())[50:600:step][::2]
     assert_same(some, sm.concatenate([expected]))
 
@@ -211,7 +244,7 @@ def test_parts_join_without_copies(tmp_path: Path) -> None:
         new_sketcher().sketch(X, rows=span, out=folder, rows_per_shard=77)
     joined = Sketch.open(*folders)
     assert_same(joined, new_sketcher().fit_transform(X))
-    assert all(isinstance(piece, store.Stored) for piece in joined.kept.pieces)
+    assert all(isinstance(piece, Stored) for piece in joined.kept.pieces)
     with pytest.raises(ValueError, match=r"'.*b' ends before row 300, and '.*c' begins with row 350: none has"):
         Sketch.open(folders[1], folders[2])
     with pytest.raises(ValueError, match=r"begins with row 0: both have the rows between; sketch parts that"):
@@ -224,6 +257,23 @@ def test_parts_join_without_copies(tmp_path: Path) -> None:
     new_sketcher(random_state=1).sketch(X, rows=(0, 300), out=other)
     with pytest.raises(ValueError, match="sketch 1 was made by another sketcher"):
         Sketch.open(other, folders[0])
+
+
+def test_saving_that_was_stopped_cannot_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise StoppedError
+
+    sketch = new_sketcher().fit_transform(rows())
+    with monkeypatch.context() as patched:
+        patched.setattr("sketchmix.store.write_shard", stop)
+        with pytest.raises(StoppedError):
+            sketch.save(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"saving into '.*' was not finished: 0 rows are there. Save it again, or"
+    ):
+        Sketch.open(tmp_path)
+    with pytest.raises(FileExistsError, match="holds a sketch already; remove it, or give another folder"):
+        sketch.save(tmp_path)
 
 
 # -- stopped and resumed ----------------------------------------------------------------------------------
@@ -275,9 +325,11 @@ def test_a_new_sketcher_becomes_that_of_the_folder(tmp_path: Path) -> None:
     drawn = new_sketcher(random_state=None)
     with pytest.raises(StoppedError):
         drawn.sketch(stopping(X, 5), out=tmp_path, rows_per_shard=110)
-    again = new_sketcher(random_state=None)
+    generator = np.random.RandomState(1)
+    again = new_sketcher(random_state=generator)
     assert_same(again.sketch(X, out=tmp_path, resume=True), drawn.transform(X))
     assert again.is_same_operator(drawn)
+    assert again.random_state is generator
 
 
 @pytest.mark.parametrize(
@@ -304,6 +356,31 @@ def test_only_the_same_job_can_go_on(
     with pytest.raises(ValueError, match="begun by another sketcher, which drew other signs or entries"):
         other.sketch(rows(), out=tmp_path, resume=True)
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("of", [np.asarray, lambda X: batches(X, 100)], ids=["counted", "not counted"])
+def test_a_sketch_does_not_go_on_to_less_than_it_has(of: Any, tmp_path: Path) -> None:
+    X = rows()
+    with pytest.raises(StoppedError):
+        new_sketcher().sketch(stopping(X, 9), rows=(0, 600), out=tmp_path, rows_per_shard=110)
+    before = contents(tmp_path)
+    with pytest.raises(ValueError, match=r"has 440 rows, and cannot go on to 300; resume with the rows that"):
+        new_sketcher().sketch(of(X), rows=(0, 300), out=tmp_path, resume=True)
+    assert contents(tmp_path) == before
+    assert_same(new_sketcher().sketch(of(X), out=tmp_path, resume=True), new_sketcher().fit_transform(X))
+
+
+def test_a_complete_sketch_does_not_grow(tmp_path: Path) -> None:
+    X = rows()
+    new_sketcher().sketch(X, rows=(100, 300), out=tmp_path)
+    for span, message in [
+        ((100, 400), "is complete with 200 rows, and cannot go on to 300"),
+        ((100, 250), "to 150"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            new_sketcher().sketch(X, rows=span, out=tmp_path, resume=True)
+    assert len(new_sketcher().sketch(X[:300], rows=(100, 9999), out=tmp_path, resume=True)) == 200
+    assert len(new_sketcher().sketch(batches(X[:300], 50), rows=(100, 9999), out=tmp_path, resume=True)) == 200
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
@@ -461,6 +538,10 @@ def test_forged_arrays(folder: Path) -> None:
         ({"index_dtype": "uint32"}, "its array has shape"),
         ({"index_dtype": "int16"}, "index_dtype must be one of"),
         ({"sketcher": {}}, "parameters is missing"),
+        (
+            {"shards": [{"rows": 700, "largest": 10**400, "dense": None, "files": {}}]},
+            "cannot be used: int too large",
+        ),
         ({"complete": "yes"}, "complete is 'yes'"),
         ({"first_row": -1}, "first_row is -1"),
     ],
@@ -469,6 +550,17 @@ def test_a_manifest_that_says_something_else(changes: dict[str, Any], message: s
     rewritten(folder, **changes)
     with pytest.raises(ValueError, match=message):
         Sketch.open(folder)
+
+
+def test_files_are_checked_again_by_who_gets_a_pickle(folder: Path) -> None:
+    sketch = Sketch.open(folder)
+    sm.KMeans(2, random_state=0).fit(sketch)
+    pickled = pickle.dumps(sketch)
+    file = folder / "000001.values.npy"
+    data = file.read_bytes()
+    file.write_bytes(data[:-4] + np.float32(np.nan).tobytes())
+    with pytest.raises(ValueError, match="its checksum is not the one"):
+        sm.KMeans(2, random_state=0).fit(pickle.loads(pickled))
 
 
 def test_a_claim_of_many_rows_is_refused_before_memory_is_taken(folder: Path) -> None:

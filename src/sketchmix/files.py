@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 @contextmanager
 def opened_atomically(path: Path) -> Iterator[BinaryIO]:
     """The same for what is written little by little: the file has its name once the context ends well."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder; make it first", str(path.parent))
     unfinished = path.with_name(f".{uuid4().hex}.unfinished")
     try:
         with unfinished.open("xb") as file:

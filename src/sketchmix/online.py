@@ -141,6 +141,13 @@ class Batch:
         """Of each row."""
         return np.ones(len(self.sketch)) if self.sample_weight is None else self.sample_weight
 
+    def of_some_weight(self) -> Batch:
+        """Without the rows that count for nothing."""
+        if self.sample_weight is None or self.sample_weight.all():
+            return self
+        some = self.sample_weight > 0
+        return Batch(self.sketch[some], self.sample_weight[some])
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -171,7 +178,7 @@ class Stream:
             weight=self.weight + batch.weight,
             n_batches=self.n_batches + 1,
             pooled=pooled,
-            held=(*self.held, batch) if self.held or self.n_rows == 0 else (),
+            held=(*self.held, batch.of_some_weight()) if self.held or self.n_rows == 0 else (),
         )
 
     def pooled_with(self, batch: Batch, forgetting: float) -> State:
@@ -183,11 +190,15 @@ class Stream:
 
     def is_due(self, schedule: Schedule) -> bool:
         """Whether to fit the held rows anew: at first, when they have doubled, and when they are enough."""
-        return bool(self.held) and self.weight >= min(2 * self.fitted, schedule.n_alike)
+        return bool(self.held) and (self.weight >= 2 * self.fitted or self.has_enough(schedule))
+
+    def has_enough(self, schedule: Schedule) -> bool:
+        """Whether no more rows are to be held: light ones take as much memory as others."""
+        return max(self.weight, sum(len(batch.sketch) for batch in self.held)) >= schedule.n_alike
 
     def fitted_anew(self, state: State, schedule: Schedule) -> Stream:
         """The stream with the fit to all rows that it holds."""
-        held = self.held if self.weight < schedule.n_alike else ()
+        held = () if self.has_enough(schedule) else self.held
         return replace(self, state=state, held=held, fitted=self.weight)
 
 

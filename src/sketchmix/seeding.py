@@ -6,6 +6,7 @@ reservoir of rows that were not thinned out says a lot.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -130,9 +131,12 @@ def weights_at(sample_weight: Array | None) -> Callable[[Array], Array]:
 
 def sort_keys(points: Array) -> Array:
     """For each row of float64, bytes that are in the order of its entries, the first of which counts most."""
-    bits = (points + 0.0).view(np.int64)  # one zero only
-    in_order = bits ^ (bits >> 63 | np.iinfo(np.int64).min)  # of negative numbers, all bits change
-    keys = in_order.astype(">i8")
+    keys = (points + 0.0).view(np.int64)  # one zero only
+    flips = keys >> 63
+    flips |= np.iinfo(np.int64).min
+    keys ^= flips  # of negative numbers, all bits change
+    if sys.byteorder == "little":
+        keys.byteswap(inplace=True)
     return keys.view(np.dtype((np.void, keys.itemsize * points.shape[1])))[:, 0]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any, Self
@@ -143,6 +143,7 @@ def select(
     *,
     criterion: str = "bic",
     rank: int | str | Iterable[int] | None = None,
+    progress: Callable[[int], None] | None = None,
     **parameters: Any,
 ) -> Selection:
     """Fit a mixture for every setting of a grid to one sketch, and find the best by a criterion.
@@ -159,6 +160,8 @@ def select(
         The method of `GaussianMixture` that is to be lowest, on the sketch itself.
     rank : int, "auto" or iterable of int, optional
         Ranks to try with ``covariance_type="low_rank"``; the others have none. "auto" is GaussianMixture's.
+    progress : callable, optional
+        Called after every fit with the number of mixtures that are fitted.
     **parameters : dict
         Parameters of every `GaussianMixture`, such as `random_state`, `n_init` or `tol`.
 
@@ -194,6 +197,8 @@ def select(
         table.append(Outcome.of(setting, model, sketch, criterion))
         if lowest(table) is table[-1]:
             best = model
+        if progress:
+            progress(len(table))
     if any(troubles.values()):
         warnings.warn(report(troubles), ConvergenceWarning, stacklevel=2)
     return Selection(best, tuple(table), criterion)

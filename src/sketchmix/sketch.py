@@ -646,10 +646,10 @@ class Sketch:
         >>> mixture.means_.shape
         (2, 256)
         """
-        from sketchmix import store  # noqa: PLC0415 - a room that is made of this one
+        from sketchmix import stored  # noqa: PLC0415 - a room that is made of this one
 
         parts = [Path(folder) for folder in folders]
-        return concatenate(store.opened_parts(parts, allow_incomplete=allow_incomplete))
+        return concatenate(stored.opened_parts(parts, allow_incomplete=allow_incomplete))
 
     def distribute(self) -> Sketch:
         """Hand the rows to the workers of Dask, so that fits are made there.

@@ -95,6 +95,14 @@ class Job:
     first_row: int  # the number of the first of them in the whole data set
     progress: Callable[[int], None] | None
 
+    @property
+    def n_known(self) -> int | None:
+        """How many rows there will be; None where that is not known before the end."""
+        if self.source.n_rows is None:
+            return None
+        n_left = max(0, self.source.n_rows - self.first)
+        return n_left if self.n_rows is None else min(n_left, self.n_rows)
+
     def batches(self, sketcher: Sketcher, n_done: int = 0) -> Iterator[Rows]:
         """The rows beyond the first `n_done`, read ahead; a new sketcher learns from them how wide rows are."""
         batches = self._read(sketcher, n_done)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from numbers import Integral, Real
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -472,6 +474,22 @@ def check_fitted(estimator: object, attribute: str) -> None:
         )
 
 
+def check_rows(X: object) -> None:
+    """Raw rows themselves, and not where they lie or come from."""
+    if hasattr(X, "sketcher"):
+        raise TypeError(f"raw rows are expected here; got {X!r}.")
+    if hasattr(X, "__dask_graph__"):
+        raise TypeError(
+            f"rows in memory are expected here; got a Dask collection ({type(X).__name__}). Fit or predict it, "
+            "sketch it with Sketcher.transform, or give its blocks one by one."
+        )
+    if isinstance(X, str | PathLike | Iterator):
+        raise TypeError(
+            f"rows are expected here, and not a path or an iterator; got {X!r}. "
+            "Give sketchmix.sources.source_of of it."
+        )
+
+
 # -- sources of rows --------------------------------------------------------------------------------------
 
 
@@ -569,6 +587,26 @@ def check_choice_of_columns(path: Path, lists: list[str], numbers: list[str]) ->
             f"{len(numbers)} of numbers; name those to read, as in columns='embedding'."
         )
     return lists or numbers
+
+
+def check_names(path: Path, names: list[str]) -> None:
+    """A first line of names: those of columns differ, and they are no numbers but whole ones."""
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated or all(map(is_measurement, names)):
+        what = f"several times {repeated[0]!r}" if repeated else f"numbers such as {names[0]!r}"
+        raise ValueError(
+            f"the first line of {path} has {what} in place of names; give header=False if it is a row, or write "
+            "names that differ."
+        )
+
+
+def is_measurement(text: str) -> bool:
+    """Whether a text is a number, but not a whole one that may count columns."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return not text.strip().isdecimal()
 
 
 def check_columns(path: Path, columns: list[str], kinds: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from sketchmix import PCA, GaussianMixture, KMeans, Sketcher, load
-from sketchmix.store import read_manifest
+from sketchmix.stored import read_manifest
 
 Facts = dict[str, Any]
 Model = GaussianMixture | KMeans | PCA

@@ -20,6 +20,7 @@ OPTIONS_OF_ARGUMENTS = {
     "allow_incomplete=True": "--allow-incomplete",
     "as with rows=(first, after)": "as with --rows",
     "as in columns='embedding'": "with --columns",
+    "give header=False": "give --no-header",
     "sources.zarr(path, array)": "--dataset NAME",
     "sources.hdf5(path, dataset)": "--dataset NAME",
     "give sources.raw(path, n_features)": "give --n-features",

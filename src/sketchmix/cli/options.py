@@ -102,6 +102,7 @@ class FileOptions(NamedTuple):
     """How a file is to be read."""
 
     columns: list[str]
+    header: bool | None
     dataset: str | None
     n_features: int | None
     raw_dtype: str | None
@@ -114,6 +115,9 @@ FILE_OPTIONS = together(
         callback=listed,
         metavar="NAMES",
         help="Of a Parquet or CSV file; a,b or repeated.",
+    ),
+    click.option(
+        "--header/--no-header", default=None, help="Whether a CSV file begins with names.  [default: --header]"
     ),
     click.option("--dataset", metavar="NAME", help="Of an HDF5 or Zarr file that has several."),
     click.option(

@@ -12,12 +12,12 @@ from sketchmix import Sketch, sources
 from sketchmix.cli.options import FileOptions
 from sketchmix.sources import Source
 from sketchmix.sources.anything import BY_SUFFIX
-from sketchmix.store import MANIFEST
+from sketchmix.stored import MANIFEST
 
 # What the functions that make sources call the options that they take.
 TAKES = {
     sources.parquet: {"columns": "columns"},
-    sources.csv: {"columns": "columns"},
+    sources.csv: {"columns": "columns", "header": "header"},
     sources.hdf5: {"dataset": "dataset"},
     sources.zarr: {"dataset": "array"},
     sources.raw: {"n_features": "n_features", "raw_dtype": "dtype"},
@@ -38,7 +38,7 @@ def rows_at(path: str, files: FileOptions, *, allow_incomplete: bool) -> Source 
 
 def source_at(path: str, files: FileOptions) -> Source:
     """The rows of a file or folder, read as options say."""
-    given = {name: value for name, value in files._asdict().items() if value}
+    given = {name: value for name, value in files._asdict().items() if value not in (None, [])}
     reader = reader_of(Path(path), is_raw=files.n_features is not None)
     taken = TAKES.get(reader, {})
     for name in given.keys() - taken.keys():

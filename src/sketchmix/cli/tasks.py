@@ -15,7 +15,7 @@ from sketchmix.cli.labels import answers, write
 from sketchmix.cli.show import fits_bar, rows_bar
 from sketchmix.persistence import safetensors
 from sketchmix.sources import Source
-from sketchmix.store import MANIFEST, read_manifest
+from sketchmix.stored import MANIFEST, read_manifest
 
 MODELS: dict[str, Callable[[int], Model]] = {"gaussian": sm.GaussianMixture, "kmeans": sm.KMeans, "pca": sm.PCA}
 
@@ -111,8 +111,8 @@ def select(sketch: sm.Sketch, grid: dict[str, Any], output: Path | None, *, quie
     """Compare mixtures, and save the best if it is wanted."""
     if output:
         safetensors()
-    with fits_bar("fitting", None, "mixtures", quiet=quiet):
-        selection = sm.select(sketch, **grid)
+    with fits_bar("fitting", None, "mixtures", quiet=quiet) as tell:
+        selection = sm.select(sketch, progress=tell, **grid)
     if output:
         selection.best.save(output)
     best = min(selection.table, key=lambda outcome: outcome.value)

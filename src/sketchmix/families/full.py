@@ -45,8 +45,8 @@ LEAST_SHARE_AT_START = 1e-4
 RESOLUTION = 1e-10
 # A shard's work outweighs the addition of its sums; more shards than this serve no machine.
 MOST_SHARDS = 64
-# Rows whose pairs of kept entries are added up at a time: a sparse product costs as much as so many rows.
-ROWS_OF_PAIRS = 2**17
+# Rows whose pairs of kept entries are added up at a time.
+ROWS_OF_PAIRS = 2**15
 # Rows that keep all entries, whose deviations are held, at a time.
 DENSE_ROWS_AT_A_TIME = 16384
 

@@ -34,9 +34,9 @@ def parquet(
     Parameters
     ----------
     paths : str, path-like, or several
-        A file; a folder, of which all `.parquet` and `.pq` files are taken, those of its folders too; a pattern
-        such as ``"part-*.parquet"``; or files. Those of folders and patterns are sorted by their paths, others
-        stay in their order.
+        A file; a folder, of which all `.parquet` and `.pq` files are taken, those of its folders too, but not what
+        begins with "_" or "."; a pattern such as ``"part-*.parquet"``; or files. Those of folders and patterns are
+        sorted by their paths, others stay in their order.
     columns : str or sequence of str, optional
         A column of lists, or of numbers; or columns of numbers, in that order. Without it, the only column of
         lists; where there is none, all columns of numbers.
@@ -72,7 +72,8 @@ def csv(path: str | os.PathLike[str], columns: str | Sequence[str] | None = None
     columns : str or sequence of str, optional
         Columns of numbers, in that order. Without it, all columns.
     header : bool, default=True
-        Whether the first line has the names of the columns. Without names, they are "f0", "f1", ...
+        Whether the first line has the names of the columns, which may be whole numbers, but not measurements.
+        Without names, they are "f0", "f1", ...
 
     Returns
     -------
@@ -98,13 +99,18 @@ def parquet_files(paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str
     if not isinstance(paths, str | os.PathLike):
         files = [Path(path) for path in paths]
     elif (path := Path(paths)).is_dir():
-        files = sorted(file for file in path.rglob("*") if file.suffix in PARQUET_SUFFIXES)
+        files = sorted(file for file in path.rglob("*") if is_meant(file.relative_to(path)))
     elif not path.exists() and set("*?[") & set(str(path)):
         files = sorted(Path(path.anchor).glob(str(path.relative_to(path.anchor))))
     else:
         files = [path]
     validation.check_some_files(paths, files)
     return files
+
+
+def is_meant(path: Path) -> bool:
+    """Whether a path in a folder is one of data: writers hide what they have not finished behind a "_" or "."."""
+    return path.suffix in PARQUET_SUFFIXES and not any(part.startswith(("_", ".")) for part in path.parts)
 
 
 class ParquetRows(Source):
@@ -152,7 +158,11 @@ class ParquetRows(Source):
 
 def opened_parquet(path: Path) -> Any:
     """A Parquet file, of which no more than some pages are held."""
-    return imported("pyarrow.parquet", "parquet").ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
+    package = imported("pyarrow.parquet", "parquet")
+    try:
+        return package.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
+    except imported("pyarrow", "parquet").ArrowInvalid as error:
+        raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from error
 
 
 def part_with_row(row: int, counts: list[int]) -> tuple[int, int]:
@@ -233,6 +243,7 @@ class CsvRows(Source):
         self.path, self.header = path, header
         with self._opened([]) as reader:
             names = reader.schema.names
+        validation.check_names(path, names)
         self.columns = names if columns is None else validation.check_choices("columns", columns, names)
         self.n_features = len(self.columns)
 

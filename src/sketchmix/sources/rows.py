@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
+from sketchmix import validation
+
 Array = NDArray[Any]
 
 # Rows that must be converted are converted this many bytes at a time.
@@ -36,13 +38,7 @@ class Rows:
     """
 
     def __init__(self, estimator: Any, X: ArrayLike, *, reset: bool, least: int = 1) -> None:
-        if hasattr(X, "sketcher"):
-            raise TypeError(f"raw rows are expected here; got {X!r}.")
-        if is_of_dask(X):
-            raise TypeError(
-                f"rows in memory are expected here; got a Dask collection ({type(X).__name__}). Fit or predict "
-                "it, sketch it with Sketcher.transform, or give its blocks one by one."
-            )
+        validation.check_rows(X)
         self._rows: Any = X
         self._is_frame = is_frame(X)
         if self._is_frame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -19,8 +19,9 @@ from sketchmix import persistence, validation
 from sketchmix.moments import Block, dense_block
 from sketchmix.persistence import Contents, Reader
 from sketchmix.portable import member, sketcher_of_json, sketcher_to_json
-from sketchmix.sketch import Sketch, Sketcher
+from sketchmix.sketch import Sketch, Sketcher, workers
 from sketchmix.sources import Rows, Source, prefetched
+from sketchmix.sources.rows import is_of_dask
 
 Array = NDArray[Any]
 
@@ -42,20 +43,6 @@ def fitting(method: Method) -> Method:
     """What is around a `fit`: BLAS is kept to one thread, and callbacks hear of the end even if it is an error."""
     managed: Method = with_callbacks(one_blas_thread(method))
     return managed
-
-
-def gathered(parts: Iterable[Array], X: ArrayLike | Source | Sketch) -> Array:
-    """Parts about the rows of X as one array; of a sketch, whose rows are counted, without holding both."""
-    if not isinstance(X, Sketch):
-        return np.concatenate(list(parts))
-    parts = iter(parts)
-    part = next(parts)
-    whole, end = np.empty((len(X), *part.shape[1:]), part.dtype), len(part)
-    whole[:end] = part
-    for part in parts:
-        whole[end : end + len(part)] = part
-        end += len(part)
-    return whole
 
 
 class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
@@ -128,11 +115,24 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
             validation.check_readable(X, least=1)
             self._adopt_features(X.sketcher)
             return X
+        if is_of_dask(X):
+            return self._sketch_in_workers(X, sketcher, first_row)
         rows = Rows(self, X, reset=sketcher is None)
         sketcher = sketcher or self._new_sketcher().fit_rows(rows)
         if hasattr(self, "feature_names_in_"):
             sketcher.feature_names_in_ = self.feature_names_in_
         return sketcher.transform_rows(rows, first_row)
+
+    def _sketch_in_workers(self, X: Any, sketcher: Sketcher | None, first_row: int) -> Sketch:
+        """The same of rows in a Dask collection."""
+        found = workers().blocks_of(X)
+        rows = Rows(self, found.head, reset=sketcher is None, least=0)
+        sketcher = sketcher or self._new_sketcher().fit_rows(rows)
+        if hasattr(self, "feature_names_in_"):
+            sketcher.feature_names_in_ = self.feature_names_in_
+        sketch: Sketch = workers().sketched(sketcher, found, first_row)
+        validation.check_readable(sketch, least=1)
+        return sketch
 
     def _new_sketcher(self) -> Sketcher:
         parameters = self.get_params(deep=False)
@@ -145,11 +145,27 @@ class SketchEstimator(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
+    def _of_rows(self, X: ArrayLike | Source | Sketch, function: Callable[[Block], Array]) -> Array:
+        """What a function gives for each row to predict; a Dask array, of rows that lie with Dask.
+
+        It must be one of a module, or a `partial` of one, so that it can be sent to where the rows are.
+        """
+        if isinstance(X, Sketch):
+            self._check_own(X)
+            return X.kept.mapped(function, ROWS_AT_A_TIME)
+        if is_of_dask(X):
+            mapped: Array = workers().mapped(function, X, self.sketcher_, ROWS_AT_A_TIME)
+            return mapped
+        return np.concatenate([function(block) for block in self._blocks(X)])
+
+    def _check_own(self, sketch: Sketch) -> None:
+        validation.check_same_frame(sketch, self.sketcher_)
+        validation.check_readable(sketch, least=1)
+
     def _blocks(self, Z: ArrayLike | Source | Sketch) -> Iterator[Block]:
         """Rows to predict, a block at a time: the kept entries of a sketch, or all entries of raw rows."""
         if isinstance(Z, Sketch):
-            validation.check_same_frame(Z, self.sketcher_)
-            validation.check_readable(Z, least=1)
+            self._check_own(Z)
             yield from Z.kept.blocks(ROWS_AT_A_TIME, exactly=True)
             return
         for rotated in self._rotated(Z):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -15,9 +16,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from sketchmix import em, export, validation
-from sketchmix.base import fitting, gathered, one_blas_thread
+from sketchmix.base import fitting, one_blas_thread
 from sketchmix.families.axis_aligned import mean_of
-from sketchmix.moments import Moments, Parameters, add_up, dense_block, squared_distances, unit_spheres
+from sketchmix.moments import Block, Moments, Parameters, add_up, dense_block, squared_distances, unit_spheres
 from sketchmix.online import Averages, Batch, State, Stream, StreamEstimator, rows_to_hold
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.persistence import LARGEST_COUNT, Reader
@@ -351,7 +352,8 @@ class KMeans(
         ndarray of shape (n_samples, n_clusters)
             Euclidean distances; of a sketch, estimates scaled by P/Q.
         """
-        distances: Array = np.sqrt(gathered(self._squared_distances(X), X))
+        validation.check_fitted(self, "cluster_centers_")
+        distances: Array = np.sqrt(self._of_rows(X, partial(estimated_squares, centers=self._centers)))
         return distances
 
     def score(
@@ -495,19 +497,11 @@ class KMeans(
         self.inertia_, self.n_iter_ = read.real("inertia"), read.count("n_iter", 1, LARGEST_COUNT)
         self._set_seen(read)
 
-    def _squared_distances(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
-        """Squared distances of rows to the centers, a block of rows at a time."""
-        validation.check_fitted(self, "cluster_centers_")
-        for block in self._blocks(X):
-            yield squared_distances(block, self._centers) * (self._centers.shape[0] / block.values.shape[1])
-
     def _nearest(self, X: ArrayLike | Source | Sketch) -> tuple[Array, Array]:
         """The nearest center of each row, and the squared distance to it."""
-        labels, nearest = [], []
-        for distances in self._squared_distances(X):
-            labels.append(distances.argmin(axis=1).astype(np.int32))
-            nearest.append(distances.min(axis=1))
-        return np.concatenate(labels), np.concatenate(nearest)
+        validation.check_fitted(self, "cluster_centers_")
+        both = self._of_rows(X, partial(nearest_center, centers=self._centers))
+        return both[:, 0].astype(np.int32), both[:, 1]
 
     def _warn(self, solution: Solution) -> None:
         if not (solution.converged or solution.stopped):
@@ -516,7 +510,7 @@ class KMeans(
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        found = len(np.unique(self.labels_))
+        found = len(np.asarray(np.unique(self.labels_)))
         if found < self.n_clusters:
             warnings.warn(
                 f"only {found} of the {self.n_clusters} clusters have rows; lower n_clusters, "
@@ -524,6 +518,17 @@ class KMeans(
                 ConvergenceWarning,
                 stacklevel=5,
             )
+
+
+def estimated_squares(block: Block, *, centers: Array) -> Array:
+    """Squared distances of rows to the centers, (n, K), scaled by P/Q."""
+    return squared_distances(block, centers) * (len(centers) / block.sketch_size)
+
+
+def nearest_center(block: Block, *, centers: Array) -> Array:
+    """The number of each row's nearest center, and the squared distance to it, (n, 2)."""
+    squares = estimated_squares(block, centers=centers)
+    return np.stack([squares.argmin(axis=1), squares.min(axis=1)], axis=1)
 
 
 def best_start(lloyd: Lloyd, starts: list[Array]) -> Array:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, Self
 
@@ -18,9 +18,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, check_random_state
 
 from sketchmix import em, export, validation
-from sketchmix.base import fitting, gathered, one_blas_thread
+from sketchmix.base import fitting, one_blas_thread
 from sketchmix.families import COVARIANCE_TYPES, Family, LowRank, Statistics, family_of
-from sketchmix.moments import Parameters, dense_block
+from sketchmix.moments import Block, Parameters, dense_block
 from sketchmix.online import Batch, State, Stream, StreamEstimator, rows_to_hold
 from sketchmix.parameters import HasTransformParameter
 from sketchmix.persistence import LARGEST_COUNT, Reader
@@ -327,7 +327,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         ndarray of shape (n_samples,)
             Labels.
         """
-        return gathered((joint.argmax(axis=1).astype(np.int32) for joint in self._joint_log_densities(X)), X)
+        return self._of_joint_log_densities(X, likeliest)
 
     def predict_proba(self, X: ArrayLike | Source | Sketch) -> Array:
         """The probability of each component given each row.
@@ -342,7 +342,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         ndarray of shape (n_samples, n_components)
             Responsibilities.
         """
-        return gathered((responsibilities(joint) for joint in self._joint_log_densities(X)), X)
+        return self._of_joint_log_densities(X, responsibilities)
 
     def score_samples(self, X: ArrayLike | Source | Sketch) -> Array:
         """The log-likelihood of each row.
@@ -357,7 +357,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         ndarray of shape (n_samples,)
             Log-likelihoods.
         """
-        return gathered((logsumexp(joint, axis=1) for joint in self._joint_log_densities(X)), X)
+        return self._of_joint_log_densities(X, log_likelihoods)
 
     def score(self, X: ArrayLike | Source | Sketch, y: object = None) -> float:  # noqa: ARG002
         """The mean log-likelihood of the rows.
@@ -424,8 +424,7 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         float
             ICL.
         """
-        entropy = sum(entr(responsibilities(joint)).sum() for joint in self._joint_log_densities(X))
-        return self.bic(X) + 2 * float(entropy)
+        return self.bic(X) + 2 * float(self._of_joint_log_densities(X, entropies).sum())
 
     def sample(self, n_samples: int = 1) -> tuple[Array, Array]:
         """Draw rows from the mixture.
@@ -678,11 +677,11 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
         self.lower_bound_ = self.lower_bounds_[-1]
         self._set_seen(read)
 
-    def _joint_log_densities(self, X: ArrayLike | Source | Sketch) -> Iterator[Array]:
-        """Log weight plus log density of rows under each component, a block of rows at a time."""
+    def _of_joint_log_densities(self, X: ArrayLike | Source | Sketch, function: Callable[[Array], Array]) -> Array:
+        """A function of rows' log weight plus log density under each component."""
         validation.check_fitted(self, "weights_")
-        for block in self._blocks(X):
-            yield self._family.log_density(block, self._parameters)
+        of_block = partial(of_joint, function=function, family=self._family, parameters=self._parameters)
+        return self._of_rows(X, of_block)
 
     def _posteriors(self, X: ArrayLike | Source | Sketch) -> Iterator[tuple[Array, Array]]:
         """Joint log densities, and coordinates in each component, a block of rows at a time."""
@@ -700,6 +699,31 @@ class GaussianMixture(HasTransformParameter, DensityMixin, StreamEstimator):  # 
 
     def _n_parameters(self) -> int:
         return self._family.n_parameters(len(self.weights_), self.n_features_in_)
+
+
+def of_joint(
+    block: Block, *, function: Callable[[Array], Array], family: Family[Any, Any], parameters: Any
+) -> Array:
+    """A function of the log weights plus log densities of a block's rows."""
+    return function(family.log_density(block, parameters))
+
+
+def likeliest(joint: Array) -> Array:
+    """The component of each row, of log weights plus log densities, (n, K)."""
+    components: Array = joint.argmax(axis=1).astype(np.int32)
+    return components
+
+
+def log_likelihoods(joint: Array) -> Array:
+    """Of each row, of log weights plus log densities, (n, K)."""
+    total: Array = logsumexp(joint, axis=1)
+    return total
+
+
+def entropies(joint: Array) -> Array:
+    """Of each row's responsibilities, of log weights plus log densities, (n, K)."""
+    entropy: Array = entr(responsibilities(joint)).sum(axis=1)
+    return entropy
 
 
 def responsibilities(joint: Array) -> Array:

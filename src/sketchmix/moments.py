@@ -5,9 +5,10 @@ These functions are the only callers of the core's EM kernels for axis-aligned c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from sketchmix import _core
 
 Array = NDArray[Any]
+Sum = TypeVar("Sum")
 
 LOG_2_PI = 1.8378770664093453
 # A shard is summed in the kernel's own precision; each coordinate then meets about this many rows of it.
@@ -52,6 +54,12 @@ class Kept(Protocol):
         They are as long as is convenient, or `exactly` of `step` rows but for the last.
         """
 
+    def summed(self, sum_of: Callable[[Kept, Array | None], Sum], sample_weight: Array | None) -> Sum:
+        """What rows and their weights add up to: `sum_of` them, or of parts of them, added.
+
+        All that a fit learns of all rows comes through here, and so it matters nowhere else where they lie.
+        """
+
 
 class Block(NamedTuple):
     """Sketched rows that lie together: their kept entries and where these are, sorted in each row."""
@@ -59,6 +67,9 @@ class Block(NamedTuple):
     values: Array  # (n, Q)
     indices: Array  # (n, Q); a row stride of 0 where all rows keep the same
     largest: float  # a bound on the magnitudes of the values
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return aligned_block, tuple(self)
 
     @classmethod
     def of(cls, values: Array, indices: Array) -> Block:
@@ -99,6 +110,15 @@ class Block(NamedTuple):
         height = step if exactly else max(1, self.n_rows)
         for first in range(0, max(1, self.n_rows), height):
             yield self.take(slice(first, first + height))
+
+    def summed(self, sum_of: Callable[[Kept, Array | None], Sum], sample_weight: Array | None) -> Sum:
+        """See `Kept`: the rows are here."""
+        return sum_of(self, sample_weight)
+
+
+def aligned_block(values: Array, indices: Array, largest: float) -> Block:
+    """A block that came from another process: in a message, arrays may begin at any byte."""
+    return Block(np.require(values, requirements="A"), np.require(indices, requirements="A"), largest)
 
 
 def is_whole(kept: Kept, means: Array) -> bool:
@@ -193,9 +213,17 @@ def add_up(
 
     With `hard`, each row belongs to its densest component alone; with `exact`, the arithmetic is in float64.
     """
+    double_precision = exact or in_double(kept, parameters.means, parameters.variances)
+    sum_of = partial(moments_of, parameters=parameters, hard=hard, double_precision=double_precision)
+    return kept.summed(sum_of, sample_weight)
+
+
+def moments_of(
+    kept: Kept, sample_weight: Array | None, *, parameters: Parameters, hard: bool, double_precision: bool
+) -> Moments:
+    """`add_up`, where the precision is settled."""
     sums, log_likelihood = Moments.of_nothing(parameters), np.zeros(1)
     height = rows_of_shard(kept.sketch_size, len(parameters.means))
-    double_precision = exact or in_double(kept, parameters.means, parameters.variances)
     for block, weight in weighted_blocks(kept, sample_weight, height):
         _core.statistics(
             block.values,

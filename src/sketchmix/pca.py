@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 
 from sketchmix import em, export, validation
-from sketchmix.base import fitting, gathered, one_blas_thread
+from sketchmix.base import fitting, one_blas_thread
 from sketchmix.families import LowRank
 from sketchmix.families.axis_aligned import mean_of
 from sketchmix.families.low_rank import LowRankMixture
@@ -220,16 +221,8 @@ class PCA(
             Coordinates.
         """
         validation.check_fitted(self, "components_")
-        directions = self._rotated_components()
-        if not isinstance(X, Sketch):
-            mean = self._mixture.means[:, 0]
-            rows = self._rotated(X)
-            return np.concatenate([(rotated - mean) @ directions for rotated in rows])
-        parts: list[Array] = []
-        n_rows = max(1, SCORED_ENTRIES // (X.sketch_size * len(self.components_)))
-        for block in self._blocks(X):
-            parts += [self._expected_coordinates(part, directions) for part in block.blocks(n_rows, exactly=True)]
-        return np.concatenate(parts)
+        function = expected_coordinates if isinstance(X, Sketch) else projected
+        return self._of_rows(X, partial(function, mixture=self._mixture, directions=self._rotated_components()))
 
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows of all features from their coordinates.
@@ -263,7 +256,7 @@ class PCA(
             Log-likelihoods.
         """
         validation.check_fitted(self, "components_")
-        return gathered((self._family.log_density(block, self._mixture)[:, 0] for block in self._blocks(X)), X)
+        return self._of_rows(X, partial(log_likelihoods, mixture=self._mixture))
 
     def score(self, X: ArrayLike | Source | Sketch, y: object = None) -> float:  # noqa: ARG002
         """The mean log-likelihood of the rows.
@@ -353,7 +346,7 @@ class PCA(
         self.converged_, self.n_iter_, self.lower_bounds_ = result.converged, result.n_iter, result.lower_bounds
 
     def _set_mixture(self, mixture: LowRankMixture) -> None:
-        self._family, self._mixture = LowRank(mixture.factors.shape[2]), mixture
+        self._family, self._mixture = family_of(mixture), mixture
         rotation, noise = self.sketcher_.rotation_, float(self._mixture.noise[0])
         factors = self._family.attributes(self._mixture, rotation)["factors_"][0]
         # Orthonormal even where a factor has no length, and explains no more than the noise.
@@ -382,14 +375,38 @@ class PCA(
         rotated: Array = self.sketcher_.rotation_.forward(self.components_).T
         return rotated
 
-    def _expected_coordinates(self, block: Block, directions: Array) -> Array:
-        """What is expected of u^T (x - mean): of W z, and of the noise, which is known where an entry was kept."""
-        latent = self._family.posterior(block, self._mixture)[1][:, 0]
-        means, factors = self._mixture.means[:, 0], self._mixture.factors[0]
-        kept = block.indices.astype(np.intp)
-        noise = block.values - means[kept] - np.einsum("nqr,nr->nq", factors[kept], latent)
-        coordinates: Array = latent @ (factors.T @ directions) + np.einsum("nq,nqr->nr", noise, directions[kept])
-        return coordinates
+
+def family_of(mixture: LowRankMixture) -> LowRank:
+    """The family of a mixture."""
+    return LowRank(mixture.factors.shape[2])
+
+
+def log_likelihoods(block: Block, *, mixture: LowRankMixture) -> Array:
+    """Of each row."""
+    return family_of(mixture).log_density(block, mixture)[:, 0]
+
+
+def projected(block: Block, *, mixture: LowRankMixture, directions: Array) -> Array:
+    """Coordinates of rows that keep all entries."""
+    coordinates: Array = (block.values - mixture.means[:, 0]) @ directions
+    return coordinates
+
+
+def expected_coordinates(block: Block, *, mixture: LowRankMixture, directions: Array) -> Array:
+    """Coordinates of sketched rows, a few at a time."""
+    n_rows = max(1, SCORED_ENTRIES // (block.sketch_size * directions.shape[1]))
+    parts = block.blocks(n_rows, exactly=True)
+    return np.concatenate([coordinates_of(part, mixture, directions) for part in parts])
+
+
+def coordinates_of(block: Block, mixture: LowRankMixture, directions: Array) -> Array:
+    """What is expected of u^T (x - mean): of W z, and of the noise, which is known where an entry was kept."""
+    latent = family_of(mixture).posterior(block, mixture)[1][:, 0]
+    means, factors = mixture.means[:, 0], mixture.factors[0]
+    kept = block.indices.astype(np.intp)
+    noise = block.values - means[kept] - np.einsum("nqr,nr->nq", factors[kept], latent)
+    coordinates: Array = latent @ (factors.T @ directions) + np.einsum("nq,nqr->nr", noise, directions[kept])
+    return coordinates
 
 
 def mean_of_rows(sketch: Sketch, sample_weight: Array | None) -> Array:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sketchmix.moments import Block
+from sketchmix.moments import Block, Kept
 
 Array = NDArray[Any]
+Sum = TypeVar("Sum")
 
 
 class Piece(Protocol):
@@ -69,6 +70,11 @@ class Pieces:
         """A bound on the magnitudes of the kept entries."""
         return max(piece.largest for piece in self.pieces)
 
+    @property
+    def largest_index(self) -> int:
+        """The last entry that any row kept."""
+        return max(int(piece.read().indices.max(initial=0)) for piece in self.pieces)
+
     def blocks(self, step: int, *, exactly: bool = False) -> Iterator[Block]:
         """See `Kept`: pieces as they are where they begin at a multiple of `step`; the rest is copied together."""
         waiting, n_waiting = list[Block](), 0  # less than `step` rows, which pieces ended with
@@ -90,6 +96,21 @@ class Pieces:
                 waiting, n_waiting = [copied(block, stop, block.n_rows)], block.n_rows - stop
         if waiting or not self.n_rows:
             yield joined(waiting or [block])
+
+    def summed(self, sum_of: Callable[[Kept, Array | None], Sum], sample_weight: Array | None) -> Sum:
+        """See `Kept`: the rows are here."""
+        return sum_of(self, sample_weight)
+
+    def mapped(self, function: Callable[[Block], Array], step: int) -> Array:
+        """What a function gives for each row, of which it is handed no more than `step` at a time."""
+        parts = map(function, self.blocks(step, exactly=True))
+        part = next(parts)
+        whole, end = np.empty((self.n_rows, *part.shape[1:]), part.dtype), len(part)
+        whole[:end] = part
+        for part in parts:
+            whole[end : end + len(part)] = part
+            end += len(part)
+        return whole
 
     def take(self, rows: slice | Array) -> Pieces:
         """Some of the rows: of pieces in files, read when they are asked for."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from sketchmix import em
-from sketchmix.families import LowRank, Mixture
-from sketchmix.moments import Parameters
+from sketchmix.families import Family, LowRank, Mixture
+from sketchmix.moments import Kept, Parameters, weighted_blocks
 
 # Ranks to try, each about 1.4 times the one before; the first that is no better than the last ends the search.
 RANKS = (1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64, 91, 128)
@@ -47,6 +49,17 @@ def part(problem: em.Problem, rows: em.Array) -> em.Problem:
 
 def score_of(problem: em.Problem, parameters: Mixture) -> float:
     """The mean log-likelihood of the rows."""
-    blocks = problem.sketch.kept.blocks(ROWS_AT_A_TIME, exactly=True)
-    of_rows = [logsumexp(problem.family.log_density(block, parameters), axis=1) for block in blocks]
-    return float(np.average(np.concatenate(of_rows), weights=problem.sample_weight))
+    sum_of = partial(sum_scores, family=problem.family, parameters=parameters)
+    total, weight = problem.sketch.kept.summed(sum_of, problem.sample_weight)
+    return float(total / weight)
+
+
+def sum_scores(
+    kept: Kept, sample_weight: em.Array | None, *, family: Family[Any, Any], parameters: Mixture
+) -> em.Array:
+    """The log-likelihoods of rows, and their weights, added up."""
+    sums = np.zeros(2)
+    for block, weight in weighted_blocks(kept, sample_weight, ROWS_AT_A_TIME, exactly=True):
+        scores = logsumexp(family.log_density(block, parameters), axis=1)
+        sums += (scores.sum(), len(scores)) if weight is None else (weight @ scores, weight.sum())
+    return sums

@@ -159,5 +159,6 @@ def completed_rows(sketch: Sketch, which: Array, sample_weight: Array | None = N
     """Sketched rows with the mean of all rows in place of the entries that were not kept."""
     count, total = sums_by_coordinate(sketch.kept, sketch.sketcher.n_rotated_, sample_weight)
     rows = np.tile(total / np.where(count > 0, count, 1), (len(which), 1))
-    np.put_along_axis(rows, sketch.indices[which].astype(np.intp), sketch.values[which].astype(float), axis=1)
+    some = sketch[which].kept.whole()
+    np.put_along_axis(rows, some.indices.astype(np.intp), some.values.astype(float), axis=1)
     return rows

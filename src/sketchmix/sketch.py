@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -22,6 +24,7 @@ from sketchmix.pieces import Pieces
 from sketchmix.reservoir import Reservoir
 from sketchmix.rotation import ROTATIONS, best_transform, copy_tables
 from sketchmix.sources import Rows, source_of
+from sketchmix.sources.rows import is_of_dask
 
 Array = NDArray[Any]
 
@@ -107,15 +110,19 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         Sketcher
             This sketcher.
         """
+        if is_of_dask(X):
+            return self.fit_rows(Rows(self, workers().blocks_of(X).head, reset=True, least=0))
         return self.fit_rows(Rows(self, X, reset=True))
 
     def transform(self, X: ArrayLike, *, first_row: int = 0) -> Sketch:
         """Sketch rows.
 
+        Rows of a Dask collection are sketched by Dask's workers, and their sketch stays there: see docs/dask.md.
+
         Parameters
         ----------
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-            Rows.
+            Rows; or a Dask array, a Dask data frame, or a list of delayed blocks.
         first_row : int, default=0
             The number of the first row in the whole data set. Rows that are numbered on from batch to batch
             give the same sketch as all of them at once.
@@ -127,6 +134,11 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         """
         validation.check_fitted(self, "signs_")
         first_row = validation.check_first_row(first_row)
+        if is_of_dask(X):
+            found = workers().blocks_of(X)
+            Rows(self, found.head, reset=False, least=0)
+            sketch: Sketch = workers().sketched(self, found, first_row)
+            return sketch
         return self.transform_rows(Rows(self, X, reset=False, least=0), first_row)
 
     def fit_transform(self, X: ArrayLike, y: object = None) -> Sketch:  # noqa: ARG002
@@ -144,6 +156,8 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         Sketch
             The kept entries and where they lie.
         """
+        if is_of_dask(X):
+            return self.fit(X).transform(X)
         rows = Rows(self, X, reset=True)
         return self.fit_rows(rows).transform_rows(rows, 0)
 
@@ -411,6 +425,11 @@ class Sketcher(HasTransformParameter, BaseEstimator):  # type: ignore[misc]
         return Reservoir(dense, positions, reservoir.row_keys(self.seed_, first_row + positions), threshold)
 
 
+def workers() -> ModuleType:
+    """The room of Dask, which is optional."""
+    return import_module("sketchmix.workers")
+
+
 class Inclusion(NamedTuple):
     """How probable it is that a row keeps an entry, and two entries."""
 
@@ -632,6 +651,33 @@ class Sketch:
 
         parts = [Path(folder) for folder in folders]
         return concatenate(stored.opened_parts(parts, allow_incomplete=allow_incomplete))
+
+    def distribute(self) -> Sketch:
+        """Hand the rows to the workers of Dask, so that fits are made there.
+
+        Needs Dask (``pip install "sketchmix[dask]"``) and a client. Of a sketch in folders only the names of files
+        travel: workers read them, and so must find them under the same paths. Rows in memory are sent.
+
+        Returns
+        -------
+        Sketch
+            The same rows, in the workers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import sketchmix as sm
+        >>> from dask.distributed import Client
+        >>> X = np.random.default_rng(0).normal(size=(1000, 256))
+        >>> with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None):
+        ...     sketch = sm.Sketcher(sketch_size=16, random_state=0).fit_transform(X).distribute()
+        ...     mixture = sm.GaussianMixture(2, random_state=0).fit(sketch)
+        ...     labels = mixture.labels_.compute()
+        >>> labels.shape
+        (1000,)
+        """
+        distributed: Sketch = workers().into_workers(self)
+        return distributed
 
     def to_csr(self) -> scipy.sparse.csr_array:
         """The kept entries as a sparse matrix.

@@ -60,8 +60,8 @@ class Stored:
     is_sound: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Who reads it elsewhere has files that nobody has looked at.
-        return Stored, (self.folder, self.number, self.record, self.manifest)
+        # Who reads it elsewhere, perhaps from another folder, has files that nobody has looked at.
+        return Stored, (self.folder.absolute(), self.number, self.record, self.manifest)
 
     @property
     def n_rows(self) -> int:

@@ -235,7 +235,7 @@ def check_sketch_arrays(values: Array, indices: Array, sketcher: Sketcher) -> No
             f"values have shape {values.shape} and indices {indices.shape}; "
             f"expected (n_samples, {size}) for both, as the sketcher keeps {size} entries a row."
         )
-    check_indices(indices, n_rotated)
+    check_largest_index(int(indices.max(initial=0)), n_rotated)
     if not (indices[:, 1:] > indices[:, :-1]).all():
         raise ValueError("indices must increase along each row: sort each row's entries by their index.")
     if not np.isfinite(values).all():
@@ -315,8 +315,7 @@ def check_some_batch(batch: object, sketcher: Sketcher) -> None:
 
 def check_readable(sketch: Sketch, *, least: int = 0) -> None:
     """A sketch whose arrays were not written to, with enough rows."""
-    for piece in sketch.kept.pieces:
-        check_indices(piece.read().indices, sketch.sketcher.n_rotated_)
+    check_largest_index(sketch.kept.largest_index, sketch.sketcher.n_rotated_)
     if len(sketch) < least:
         raise ValueError(f"the sketch has {len(sketch)} rows; at least {least} is needed.")
 
@@ -373,15 +372,20 @@ def check_joinable(sketches: list[Sketch]) -> None:
             raise ValueError(
                 f"sketch {i} was made by another sketcher than sketch 0; make all parts with one fitted Sketcher."
             )
+        if type(other.kept) is not type(first.kept):
+            raise ValueError(
+                f"sketch {i} and sketch 0 lie in different places: one in Dask's workers, the other here; "
+                "hand both to the workers with Sketch.distribute, or none."
+            )
         if other.dtype != first.dtype:
             raise ValueError(f"sketch {i} has dtype {other.dtype}, sketch 0 {first.dtype}; use one dtype.")
 
 
-def check_indices(indices: Array, n_rotated: int) -> None:
+def check_largest_index(largest: int, n_rotated: int) -> None:
     """The one thing that a kernel must be able to trust."""
-    if indices.size and int(indices.max()) >= n_rotated:
+    if largest >= n_rotated:
         raise ValueError(
-            f"indices contain {int(indices.max())}, but rotated rows have {n_rotated} entries "
+            f"indices contain {largest}, but rotated rows have {n_rotated} entries "
             f"(0 to {n_rotated - 1}): the sketch was tampered with or is damaged; sketch the rows again."
         )
 
@@ -474,6 +478,11 @@ def check_rows(X: object) -> None:
     """Raw rows themselves, and not where they lie or come from."""
     if hasattr(X, "sketcher"):
         raise TypeError(f"raw rows are expected here; got {X!r}.")
+    if hasattr(X, "__dask_graph__"):
+        raise TypeError(
+            f"rows in memory are expected here; got a Dask collection ({type(X).__name__}). Fit or predict it, "
+            "sketch it with Sketcher.transform, or give its blocks one by one."
+        )
     if isinstance(X, str | PathLike | Iterator):
         raise TypeError(
             f"rows are expected here, and not a path or an iterator; got {X!r}. "
@@ -651,6 +660,54 @@ def check_iterable_of_batches(rows: object) -> Iterable[Any]:
             f"iterable of batches; got {rows!r} of type {type(rows).__name__}."
         )
     return rows
+
+
+# -- rows that lie with Dask ------------------------------------------------------------------------------
+
+
+def check_chunks(shape: tuple[float, ...], chunks: tuple[tuple[float, ...], ...]) -> None:
+    """A Dask array whose blocks are whole rows."""
+    if len(shape) != 2:
+        raise ValueError(f"X has shape {shape}; expected (n_samples, n_features). Reshape it.")
+    if len(chunks[1]) != 1:
+        raise ValueError(
+            f"X has {len(chunks[1])} chunks along its features; expected whole rows in every chunk. "
+            "Use X.rechunk({1: -1})."
+        )
+
+
+def check_known_chunks(heights: tuple[float, ...]) -> list[int]:
+    """How many rows the chunks have: rows are numbered before they are read."""
+    if np.isnan(heights).any():
+        raise ValueError(
+            "X has chunks of unknown sizes, but which entries a row keeps depends on its number; "
+            "call X.compute_chunk_sizes() first."
+        )
+    return [int(height) for height in heights]
+
+
+def check_some_blocks(blocks: Collection[object]) -> None:
+    """A list of delayed blocks that has some."""
+    if not blocks:
+        raise ValueError("X has no blocks; give at least one.")
+
+
+def check_height(found: int, expected: int) -> None:
+    """A block that is what its collection says of it."""
+    if found != expected:
+        raise ValueError(
+            f"a block of X has {found} rows, but {expected} were announced; call X.compute_chunk_sizes(), or see "
+            "to it that blocks are the same whenever they are read."
+        )
+
+
+def check_some_workers(n_workers: int, scheduler: str) -> None:
+    """A cluster that can work."""
+    if not n_workers:
+        raise ValueError(
+            f"the cluster at {scheduler} has no workers; start some, or wait for them with "
+            "client.wait_for_workers(1)."
+        )
 
 
 def check_own_class(kind: type) -> None:

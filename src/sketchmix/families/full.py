@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
@@ -147,12 +147,18 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
         return out
 
     def statistics(self, kept: Kept, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
-        if not is_whole(kept, mixture.means):
-            return sparse_statistics(kept, mixture, sample_weight)
-        parts = weighted_blocks(kept, sample_weight, DENSE_ROWS_AT_A_TIME, exactly=True)
-        return reduce(add, (self._dense_statistics(block, mixture, weight) for block, weight in parts))
+        if is_whole(kept, mixture.means):
+            return kept.summed(partial(self._dense_statistics, mixture=mixture), sample_weight)
+        return sparse_statistics(kept, mixture, sample_weight)
 
-    def _dense_statistics(self, block: Block, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
+    def _dense_statistics(
+        self, kept: Kept, sample_weight: Array | None, *, mixture: FullMixture
+    ) -> FullStatistics:
+        """The sums over rows that keep every entry, a block at a time."""
+        parts = weighted_blocks(kept, sample_weight, DENSE_ROWS_AT_A_TIME, exactly=True)
+        return reduce(add, (self._of_dense_block(block, mixture, weight) for block, weight in parts))
+
+    def _of_dense_block(self, block: Block, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
         """The sums over rows that keep every entry, whose kept blocks are all S itself."""
         rows, joint = block.values, dense_log_density(block, mixture)
         weight = np.ones(len(rows)) if sample_weight is None else sample_weight
@@ -177,7 +183,7 @@ class Unrestricted(Family[FullMixture, FullStatistics]):
         Entries that too few rows kept together begin uncorrelated, with the seeded variances.
         """
         sharing = self.sharing(len(seeded.weights))
-        products, count = sum_pairs(sketch.kept, seeded, sample_weight, sharing)
+        products, count = sketch.kept.summed(partial(sum_pairs, seeded=seeded, sharing=sharing), sample_weight)
         covariances = []
         for c, (floor, shared) in enumerate(zip(limits.floor, sharing, strict=True)):
             weights = np.exp(seeded.log_weights[shared])
@@ -353,9 +359,14 @@ def dense_log_density(block: Block, mixture: FullMixture) -> Array:
 
 def sparse_statistics(kept: Kept, mixture: FullMixture, sample_weight: Array | None) -> FullStatistics:
     """The sums over rows that keep some entries each."""
+    sum_of = partial(sum_in_shards, mixture=mixture, height=rows_of_shard(kept, len(mixture.means)))
+    return kept.summed(sum_of, sample_weight)
+
+
+def sum_in_shards(kept: Kept, sample_weight: Array | None, *, mixture: FullMixture, height: int) -> FullStatistics:
+    """`sparse_statistics`, where it is settled of how many rows a shard is."""
     zeros, log_likelihood = np.zeros_like, np.zeros(1)
     sums = FullStatistics(0.0, zeros(mixture.weights), zeros(mixture.means), zeros(mixture.covariances))
-    height = rows_of_shard(kept, len(mixture.means))
     for block, weight in weighted_blocks(kept, sample_weight, height):
         _core.full_statistics(
             block.values,
@@ -382,15 +393,13 @@ def rows_of_shard(kept: Kept, n_rotated: int) -> int:
     return max(worth_its_sums, -(-kept.n_rows // MOST_SHARDS))
 
 
-def sum_pairs(
-    kept: Kept, seeded: Parameters, sample_weight: Array | None, sharing: list[list[int]]
-) -> tuple[Array, Array]:
-    """For each covariance, sums over the rows that kept both of two entries, (n_covariances, P, P).
+def sum_pairs(kept: Kept, sample_weight: Array | None, *, seeded: Parameters, sharing: list[list[int]]) -> Array:
+    """For each covariance, sums over the rows that kept both of two entries, (2, n_covariances, P, P).
 
     Of r times their deviations from the means of the components that share it, and of r.
     """
     n_rotated = len(seeded.means)
-    products, count = np.zeros((2, len(sharing), n_rotated, n_rotated))
+    products, count = sums = np.zeros((2, len(sharing), n_rotated, n_rotated))
     for block, weight in weighted_blocks(kept, sample_weight, ROWS_OF_PAIRS, exactly=True):
         r = softmax(log_density(block, seeded), axis=1)
         r[r < LEAST_SHARE_AT_START] = 0
@@ -403,7 +412,7 @@ def sum_pairs(
                 deviations = part.values - seeded.means[part.indices, k]
                 products[c] += gram(scale * deviations, part.indices, n_rotated)
                 count[c] += gram(np.broadcast_to(scale, deviations.shape), part.indices, n_rotated)
-    return products, count
+    return sums
 
 
 def gram(entries: Array, indices: Array, n_columns: int) -> Array:

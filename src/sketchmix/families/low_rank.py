@@ -12,7 +12,7 @@ worth, and where all are kept nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
@@ -196,8 +196,9 @@ class LowRank(Family[LowRankMixture, LowRankStatistics]):
 
     def statistics(self, kept: Kept, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
         if is_whole(kept, mixture.means):
-            return WholeRows(mixture).statistics(kept, sample_weight)
-        return sparse_statistics(kept, mixture, sample_weight)
+            return kept.summed(partial(whole_statistics, mixture=mixture), sample_weight)
+        sum_of = partial(sparse_statistics, mixture=mixture, double_precision=needs_double(kept, mixture))
+        return kept.summed(sum_of, sample_weight)
 
     # -- maximise -----------------------------------------------------------------------------------------
 
@@ -278,10 +279,17 @@ def powers_of_2_pi(block: Block) -> float:
     return 0.5 * block.sketch_size * LOG_2_PI
 
 
-def sparse_statistics(kept: Kept, mixture: LowRankMixture, sample_weight: Array | None) -> LowRankStatistics:
+def whole_statistics(kept: Kept, sample_weight: Array | None, *, mixture: LowRankMixture) -> LowRankStatistics:
+    """The sums over rows that keep every entry."""
+    return WholeRows(mixture).statistics(kept, sample_weight)
+
+
+def sparse_statistics(
+    kept: Kept, sample_weight: Array | None, *, mixture: LowRankMixture, double_precision: bool
+) -> LowRankStatistics:
     """The sums over rows that keep some entries each."""
     sums, log_likelihood = LowRankStatistics.of_nothing(mixture), np.zeros(1)
-    height, double_precision = rows_of_shard(kept.sketch_size, len(mixture.means)), needs_double(kept, mixture)
+    height = rows_of_shard(kept.sketch_size, len(mixture.means))
     for block, weight in weighted_blocks(kept, sample_weight, height):
         _core.low_rank_statistics(
             block.values,

@@ -96,6 +96,12 @@ def is_frame(X: object) -> bool:
     return hasattr(X, "columns") and not isinstance(X, np.ndarray)
 
 
+def is_of_dask(X: object) -> bool:
+    """Whether rows are a Dask collection, or a list of delayed blocks."""
+    first = X[0] if isinstance(X, list | tuple) and X else X
+    return hasattr(first, "__dask_graph__")
+
+
 def some_rows(X: Any, which: slice | Array) -> Any:
     """Some rows of an array, a CSR matrix or a data frame."""
     return X.iloc[which] if hasattr(X, "iloc") else X[which]

@@ -235,6 +235,13 @@ def test_a_csv_without_names_loses_no_row(at_home: Path) -> None:
     np.testing.assert_array_equal(sm.Sketch.open(out).values, sketched.values)
 
 
+@pytest.mark.parametrize("part", [("--rows", "0:300"), ("--first-row", 300)])
+def test_parts_need_a_seed(part: tuple[str, Any], at_home: Path, tmp_path: Path) -> None:
+    refused = run("sketch", "X.npy", tmp_path / "part", *part, code=2)
+    assert "parts join only if all have the same --seed; give one, as in --seed 0." in refused.stderr
+    assert not (tmp_path / "part").exists()
+
+
 def test_parts_are_joined(at_home: Path) -> None:
     for rows in ("0:300", "300:900"):
         said = asked("sketch", "X.npy", at_home / rows, "--sketch-size", SIZE, "--seed", 0, "--rows", rows)
@@ -483,7 +490,7 @@ MISTAKES = {
     "sketch X.npy {out} --sketch-size 33": "sketch_size=33 is more than the 32 features of a row",
     "sketch X.npy {out} --sketch-size 1.5": "a share of the features, in (0, 1]; got 1.5",
     "sketch X.npy {out} --sketch-size 4 --n-shared 5": "n_shared=5 is more than",
-    "sketch X.npy {out} --rows 901:1000": "the source has 900 rows",
+    "sketch X.npy {out} --seed 0 --rows 901:1000": "the source has 900 rows",
     "sketch X.npy sketch --resume --sketch-size 8 --seed 1": "begun with random_state=0, and cannot go on with 1",
     "sketch X.npy sketch --resume --sketch-size 9 --seed 0": "was begun with sketch_size=8",
     "fit none -k 2 -o {out}": "there is no sketch in 'none'",

@@ -86,6 +86,8 @@ def sketch(
     """
     from sketchmix.cli import reading, tasks
 
+    if (rows or first_row) and parameters["random_state"] is None:
+        raise click.UsageError("parts join only if all have the same --seed; give one, as in --seed 0.")
     wanted = reading.source_at(source, files)
     which = {"rows": rows, "first_row": first_row, "rows_per_shard": rows_per_shard}
     try:
